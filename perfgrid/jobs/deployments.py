@@ -23,7 +23,6 @@ GRAPH = "DynamoGraphDeployment"
 POOLS = ("prefill", "decode")
 MODULE = re.compile(r"\bdynamo[.](vllm|sglang|trtllm)\b")
 MOST_WORKERS = 16
-OLD_ROLES = {"--is-prefill-worker": "prefill", "--is-decode-worker": "decode"}  # until 1.4
 MODE = "--disaggregation-mode"
 CONFIG = ("--extra-engine-args", "--extra_engine_args", "--config")
 ALIKE = ("devices", "dp", "pools")  # may differ between pools of one layout
@@ -38,6 +37,7 @@ class Worker:
     role: str
     words: list[str]
     files: Mapping[str, str]
+    assumed: tuple[tuple[str, str, str], ...] = ()
     replicas: int = 1
     gpus: int | None = None
 
@@ -49,7 +49,7 @@ def is_deployment(text: str) -> bool:
 
 def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> Job:
     """The job of a deployment; ``read`` reads that of an engine. PerfgridError for none, and for unlike workers."""
-    workers = [worker for file, text in texts.items() for worker in _workers(file, text)]
+    workers = [worker for file, text in texts.items() for worker in _workers(file, text, form)]
     where = ", ".join(texts)
     if not workers:
         raise PerfgridError(f"{where}: starts no worker: no command with dynamo.vllm, dynamo.sglang or dynamo.trtllm")
@@ -96,7 +96,8 @@ def _worker_job(worker: Worker, form: Format, version: str, read: Callable[..., 
     if worker.replicas > 1:
         understood.append(("replicas", str(worker.replicas), f"dp = {values['dp']}"))
     own = form.model_copy(update={"software": engine.software, "engines": {worker.engine: engine.name}})
-    return replace(job, format=own, version=version, values=values, understood=understood)
+    assumed = [*worker.assumed, *job.assumed]
+    return replace(job, format=own, version=version, values=values, understood=understood, assumed=assumed)
 
 
 def _underscored(word: str) -> str:
@@ -105,10 +106,10 @@ def _underscored(word: str) -> str:
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if name.startswith("--") else word
 
 
-def _workers(file: str, text: str) -> Iterator[Worker]:
+def _workers(file: str, text: str, form: Format) -> Iterator[Worker]:
     """The workers of a file: of a graph with their replicas, of a script those of its commands."""
     if f"kind: {GRAPH}" not in text:
-        yield from (_worker(file, words, {}) for words in _commands(file, text))
+        yield from (_worker(file, words, {}, form) for words in _commands(file, text))
         return
     documents = [document for document in from_yaml(text, f"{file}: ", every=True) if isinstance(document, Mapping)]
     configs = {
@@ -125,11 +126,11 @@ def _workers(file: str, text: str) -> Iterator[Worker]:
         named = dict(services) if isinstance(services, Mapping) else {}
         named |= {str(p.get("name")): p for p in parts or () if isinstance(p, Mapping)}
         for name, service in named.items():
-            if (found := _service(f"{file}, {name}", service, configs)) is not None:
+            if (found := _service(f"{file}, {name}", service, configs, form)) is not None:
                 yield found
 
 
-def _service(name: str, service: Any, configs: Mapping[str, str]) -> Worker | None:
+def _service(name: str, service: Any, configs: Mapping[str, str], form: Format) -> Worker | None:
     """The worker of one component of a graph; None for a front end and the like."""
     container = next((c for c in _tables(service) if {"args", "command"} & c.keys() and _starts(c)), None)
     if container is None:
@@ -147,7 +148,7 @@ def _service(name: str, service: Any, configs: Mapping[str, str]) -> Worker | No
     nodes = next((_whole(t["nodeCount"]) for t in _tables(service) if "nodeCount" in t), 1)
     replicas = _whole(service.get("replicas", 1))
     role = str(service.get("subComponentType") or "")
-    found = _worker(name, commands[0], configs)
+    found = _worker(name, commands[0], configs, form)
     return replace(
         found,
         role=found.role or (role if role in POOLS else ""),
@@ -183,16 +184,17 @@ def _commands(file: str, text: str, env: Mapping[str, str] | None = None) -> Ite
     yield from (words for words in script.commands if any(MODULE.search(word) for word in words))
 
 
-def _worker(name: str, words: list[str], configs: Mapping[str, str]) -> Worker:
+def _worker(name: str, words: list[str], configs: Mapping[str, str], form: Format) -> Worker:
     """The worker of a command: its role, and the file that it is given."""
     start = next(i for i, word in enumerate(words) if MODULE.search(word))
     engine = MODULE.search(words[start])
-    role, kept, files = "", ["python3", "-m", words[start]], dict[str, str]()
+    role, kept, files, assumed = "", ["python3", "-m", words[start]], dict[str, str](), ()
     rest = iter(words[start + 1 :])
     for word in rest:
         flag, equals, value = word.partition("=")
-        if flag in OLD_ROLES:
-            role = OLD_ROLES[flag]
+        if renamed := form.renamed.get(flag.lstrip("-")):
+            role = renamed.to.split()[-1]
+            assumed = ((flag, "", f"renamed to --{renamed.to} in {renamed.version}: read as that"),)
         elif flag == MODE:
             value = value if equals else next(rest, "")
             role = value if value in POOLS else ""
@@ -203,4 +205,4 @@ def _worker(name: str, words: list[str], configs: Mapping[str, str]) -> Worker:
             kept += [] if held is not None else [flag, path]
         else:
             kept.append(word)
-    return Worker(name, engine[1] if engine else "", role, kept, files)
+    return Worker(name, engine[1] if engine else "", role, kept, files, assumed)

@@ -24,7 +24,11 @@ _VARIANT = re.compile(
 )
 _RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
 _LLAMA_3 = re.compile(r"(?:meta-)?llama-?3(?:\.3)?-(8b|70b)")  # 3 and 3.3 have the shape of 3.1
-_SAME_SHAPE = {"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "kimi-k2-thinking": "kimi-k2"}
+_SAME_SHAPE = {  # other names of what the catalog has
+    **dict.fromkeys(("deepseek-r1", "deepseek-v3.1"), "deepseek-v3"),
+    **{"deepseek-v3.2-exp": "deepseek-v3.2", "llama-4-scout-17b-16e": "llama-4-scout"},
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
+}
 _STORED = {  # end of a name on a hub -> format of weights, and of products
     **{"fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"), "fp4": ("fp4", "fp4"), "bf16": ("bf16", "bf16")},
     **dict.fromkeys(("awq", "gptq", "int4", "w4a16"), ("int4", "bf16")),

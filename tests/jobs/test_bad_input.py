@@ -181,7 +181,7 @@ def test_a_format_names_quantities_that_exist(name):
     own = {n for product in form.equations(writing=True) for n in (product.left, *product.right) if not n.isdigit()}
     own |= {"grouped", "latent", "rotary", "norms", "positions", "hidden_dropout", "attention_dropout", "expert_layers"}
     own |= {name for product in form.equations(writing=True) for name, _, _ in product.when}
-    own |= {"shared_expert_size", "module", "running_limit", "role", form.named}
+    own |= {"shared_expert_size", "module", "running_limit", form.named}
     for row in (*form.keys.values(), *form.cases):
         assert row.quantity in glossary() or row.quantity in own, row
         assert row.since is None or row.since in form.versions
@@ -330,6 +330,9 @@ def test_deployments_are_read_by_their_pools():
     }
     unlike = read_job(graph(of["prefill"], f"{WORKER} 8 --disaggregation-mode decode"))
     assert [unlike.pools[pool].values["tp"] for pool in ("prefill", "decode")] == [4, 8]
+    old = read_job(graph(f"{WORKER} 4 --is-prefill-worker", f"{WORKER} 4"))
+    assert old.values == job.values
+    assert any("renamed to --disaggregation-mode prefill in 1.0" in why for _, _, why in old.assumed)
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
         read_job(graph(of["prefill"], of["decode"], gpus=8))
     with pytest.raises(PerfgridError, match=r"several kinds of prefill \(job, a, job, b\)"):
