@@ -16,11 +16,16 @@ from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
-from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
+from .arguments import measured_files
+from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 
 
 def calibrate_command(
     files: Records = None,
+    kind: KindOfFile = None,
+    job: JobFiles = None,
+    on: OnDevice = None,
+    facts: Facts = None,
     software: Annotated[
         list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,
@@ -40,7 +45,14 @@ def calibrate_command(
         check_output(output, overwrite, ".toml")
     known = load_catalog(*(catalog or ()))
     table = "software" if software else "device"
-    found = calibrate(files or (), table, software or device or (), constant or (), known, group or ())
+    found = calibrate(
+        measured_files(files, kind, job, on, facts),
+        table,
+        software or device or (),
+        constant or (),
+        known,
+        group or (),
+    )
     today = datetime.now(UTC).date()
     if output is not None:
         write_text(output, overlay(found, known, today))
