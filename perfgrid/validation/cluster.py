@@ -1,0 +1,216 @@
+"""Calibration of one cluster: factors on catalog quantities by MAP, and which of them are freed by held-out error.
+
+The posterior is that of logarithms: damped errors of the rows (pseudo-Huber) with a noise that the rows show, and the
+priors of the factors. Each Gauss-Newton step evaluates the rows of all fits, with exact derivatives, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError
+
+from .calibration import damped
+from .measured import Factor, Measured
+from .metrics import Error, error_of
+from .schema import data
+
+FEWEST = 3  # rows
+FOLDS = 6  # most groups of held-out rows
+STEPS = 8  # of Gauss-Newton
+FURTHEST = 0.7  # change of a factor's logarithm in one step
+SETTLED = 1e-3
+NOISES = (0.03, 0.15)  # of errors that no factor explains
+KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
+NOTHING, CONSTANT = "nothing", "constant factor"
+
+
+@dataclass
+class Fit:
+    """Factors fitted to some rows."""
+
+    names: tuple[str, ...]
+    keep: np.ndarray  # rows fitted
+    point: np.ndarray  # logarithms of the factors
+    errors: np.ndarray  # ln(predicted / measured) of all rows
+    slopes: np.ndarray  # their derivatives
+    noise: float = 0.1
+    loss: float = np.inf
+
+    def covariance(self, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarray:
+        """Covariance of the logarithms (Laplace's approximation)."""
+        return np.linalg.inv(self._precision(weights) + np.diag([f.spread**-2 for f in factors]))
+
+    def _precision(self, weights: np.ndarray) -> np.ndarray:
+        scaled = self.slopes * (np.sqrt(weights * self.keep) * damped(self.errors)[1] / self.noise)[:, None]
+        return scaled.T @ scaled
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of factors, fitted to all rows, with what it says of rows that it was fitted without."""
+
+    name: str
+    fit: Fit
+    fitted: Error
+    held_out: Error
+    held_out_logs: np.ndarray
+    score: float  # mean of held-out |ln(predicted / measured)|, kinds of records weighing equally
+
+
+@dataclass(frozen=True)
+class ClusterCalibration:
+    """The calibration of one cluster."""
+
+    measured: Measured
+    candidates: Mapping[str, Candidate]
+    chosen: Candidate
+    covariance: np.ndarray
+    bounded: tuple[tuple[str, str], ...]  # factors at a bound: name, and which ("low" or "high")
+
+
+def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | None = None) -> ClusterCalibration:
+    """Fit each set of factors, and choose the one with the least held-out error.
+
+    Raises PerfgridError for fewer than three rows.
+    """
+    count = len(measured.rows)
+    if count < FEWEST:
+        raise PerfgridError(f"{count} of the records can be predicted, and {FEWEST} are needed")
+    sets = dict(data("factors")["sets"] if sets is None else sets)
+    weights, folds = row_weights(measured), folds_of(measured)
+    keeps = [np.ones(count, bool), *(folds != fold for fold in range(folds.max() + 1))]
+    whole = fitted(measured, [(tuple(names), keeps[0], None) for names in sets.values()], weights)
+    parts = fitted(
+        measured,
+        [(fit.names, keep, fit.point) for fit in whole for keep in keeps[1:]],
+        weights,
+    )
+    found = {}
+    for i, (name, fit) in enumerate(zip(sets, whole, strict=True)):
+        logs = np.empty(count)
+        for fold, part in enumerate(parts[i * (len(keeps) - 1) : (i + 1) * (len(keeps) - 1)]):
+            logs[folds == fold] = part.errors[folds == fold]
+        score = float(np.average(np.abs(logs), weights=weights))
+        found[name] = Candidate(name, fit, _error(measured, fit.errors), _error(measured, logs), logs, score)
+    chosen = min(found.values(), key=lambda c: c.score)
+    factors = [measured.factors[name] for name in chosen.fit.names]
+    ends = np.log([[f.low, f.high] for f in factors]).reshape(-1, 2)
+    bounded = tuple(
+        (factor.name, side)
+        for factor, at, (low, high) in zip(factors, chosen.fit.point, ends, strict=True)
+        for side, near in (("low", at <= low + 1e-3), ("high", at >= high - 1e-3))
+        if near
+    )
+    return ClusterCalibration(measured, found, chosen, chosen.fit.covariance(factors, weights), bounded)
+
+
+def row_weights(measured: Measured) -> np.ndarray:
+    """Weights of rows: 1, and less for kinds of records with many rows."""
+    kinds = np.array([row.record.kind for row in measured.rows])
+    counts = np.array([(kinds == kind).sum() for kind in kinds])
+    return np.minimum(1.0, KIND_ROWS / counts)
+
+
+def folds_of(measured: Measured) -> np.ndarray:
+    """The fold of each row: rows of one layout stay together, and each kind of records is spread over all folds."""
+    groups: dict[tuple[str, ...], int] = {}
+    for row in measured.rows:
+        groups.setdefault(_layout(row), len(groups))
+    numbers = np.array([groups[_layout(row)] for row in measured.rows])
+    if len(groups) < FEWEST:  # repetitions of a layout or two
+        numbers = np.arange(len(measured.rows))
+    return np.unique(numbers, return_inverse=True)[1] % min(FOLDS, numbers.max() + 1)
+
+
+def _layout(row) -> tuple[str, ...]:
+    record = row.record
+    about = record.collective or record.kernel or record.plan
+    stated = {} if about is None else about.model_dump(exclude={"size"})
+    return (record.kind, str(record.devices), *(f"{k}={v}" for k, v in stated.items()))
+
+
+def fitted(measured: Measured, jobs, weights: np.ndarray) -> list[Fit]:
+    """MAP of each job: names of factors, rows to fit, and where to start (None: at the catalog, in two ways)."""
+    every = tuple(measured.factors)
+    count, started = len(measured.rows), []
+    for number, (names, keep, start) in enumerate(jobs):
+        starts = [np.zeros(len(names))] if start is None else [start.copy()]
+        if start is None and "host" in names:  # where the host is hidden, its derivative is zero
+            starts.append(np.where(np.array(names) == "host", np.log(2.0), 0.0))
+        started += [(number, Fit(tuple(names), keep, point, np.zeros(count), np.zeros((count, len(names))))) for point in starts]
+    best: dict[int, Fit] = {}
+    active = [(number, fit, fit.point) for number, fit in started]
+    for step in range(STEPS if any(start is None for *_, start in jobs) else STEPS // 2):
+        if not active:
+            break
+        points = np.zeros((len(active), len(every)))
+        for i, (_, fit, trial) in enumerate(active):
+            points[i, [every.index(name) for name in fit.names]] = trial
+        rows = np.tile(np.arange(count), len(active))
+        errors, slopes = measured.evaluated(rows, np.repeat(points, count, axis=0), every)
+        errors, slopes = errors.reshape(len(active), count), slopes.reshape(len(active), count, len(every))
+        going = []
+        for (number, fit, trial), e, s in zip(active, errors, slopes, strict=True):
+            factors = [measured.factors[name] for name in fit.names]
+            s = s[:, [every.index(name) for name in fit.names]]
+            here = Fit(fit.names, fit.keep, trial, e, s)
+            here.noise = _noise(here, factors, weights)
+            here.loss = _loss(here, factors, weights)
+            if number not in best or here.loss <= best[number].loss:
+                best[number] = here
+            moved = _next(here, factors, weights)
+            if len(trial) and np.max(np.abs(moved - trial)) > SETTLED:
+                going.append((number, here, moved))
+        active = going
+    return [best[number] for number in range(len(jobs))]
+
+
+def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
+    """What the rows scatter about the fit, for the degrees of freedom that it left."""
+    own = weights * fit.keep
+    squares = float(np.sum(own * damped(fit.errors)[0] ** 2))
+    fit.noise, total = 0.1, float(own.sum())
+    precision = fit._precision(weights)
+    prior = np.diag([f.spread**-2 for f in factors])
+    used = float(np.trace(np.linalg.solve(precision + prior, precision))) if len(factors) else 0.0
+    return float(np.clip(np.sqrt(squares / max(total - used, 1.0)), *NOISES))
+
+
+def _loss(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
+    own = weights * fit.keep
+    spread = np.array([f.spread for f in factors])
+    misfit = np.sum(own * (damped(fit.errors)[0] / fit.noise) ** 2) + 2 * own.sum() * np.log(fit.noise)
+    return float(misfit + np.sum((fit.point / spread) ** 2))
+
+
+def _next(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarray:
+    """The best point for errors that are linear about the fit, within bounds and not too far."""
+    from scipy.optimize import least_squares  # slow to import, not needed for predictions
+
+    if not factors:
+        return fit.point
+    spread = np.array([f.spread for f in factors])
+    low, high = (np.log([getattr(f, end) for f in factors]) for end in ("low", "high"))
+    low, high = np.maximum(low, fit.point - FURTHEST), np.minimum(high, fit.point + FURTHEST)
+    scale = np.sqrt(weights * fit.keep) / fit.noise
+
+    def at(x):
+        return fit.errors + fit.slopes @ (x - fit.point)
+
+    found = least_squares(
+        lambda x: np.concatenate([scale * damped(at(x))[0], x / spread]),
+        np.clip(fit.point, low + 1e-9, high - 1e-9),
+        lambda x: np.vstack([(scale * damped(at(x))[1])[:, None] * fit.slopes, np.diag(1 / spread)]),
+        (low, high),
+        xtol=1e-6,
+        ftol=1e-8,
+    )
+    return found.x
+
+
+def _error(measured: Measured, logs: np.ndarray) -> Error:
+    return error_of((measured.measured * np.exp(logs)).tolist(), measured.measured.tolist())
