@@ -6,17 +6,20 @@ priors of the factors. Each Gauss-Newton step evaluates the rows of all fits, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.catalog import Catalog
+from perfgrid.engine.errors import PerfgridError, nearest, together
 
 from .calibration import damped
 from .measured import Factor, Measured
 from .metrics import Error, error_of
-from .schema import data
+from .schema import Record, data, read_records, record_files
 
 FEWEST = 3  # rows
 FOLDS = 6  # most groups of held-out rows
@@ -25,7 +28,8 @@ FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
 NOISES = (0.03, 0.15)  # of errors that no factor explains
 KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
-NOTHING, CONSTANT = "nothing", "constant factor"
+PACE = "pace"  # the factor on everything: a constant factor on all times
+SIMPLER = 1.1  # a larger set is chosen where the held-out error of a smaller one is so many times as large
 
 
 @dataclass
@@ -68,8 +72,7 @@ class ClusterCalibration:
     measured: Measured
     candidates: Mapping[str, Candidate]
     chosen: Candidate
-    covariance: np.ndarray
-    bounded: tuple[tuple[str, str], ...]  # factors at a bound: name, and which ("low" or "high")
+    covariance: np.ndarray  # of the logarithms of its factors
 
 
 def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | None = None) -> ClusterCalibration:
@@ -96,16 +99,27 @@ def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | No
             logs[folds == fold] = part.errors[folds == fold]
         score = float(np.average(np.abs(logs), weights=weights))
         found[name] = Candidate(name, fit, _error(measured, fit.errors), _error(measured, logs), logs, score)
-    chosen = min(found.values(), key=lambda c: c.score)
+    least = min(candidate.score for candidate in found.values())
+    chosen = next(candidate for candidate in found.values() if candidate.score <= SIMPLER * least)
     factors = [measured.factors[name] for name in chosen.fit.names]
-    ends = np.log([[f.low, f.high] for f in factors]).reshape(-1, 2)
-    bounded = tuple(
-        (factor.name, side)
-        for factor, at, (low, high) in zip(factors, chosen.fit.point, ends, strict=True)
-        for side, near in (("low", at <= low + 1e-3), ("high", at >= high - 1e-3))
-        if near
-    )
-    return ClusterCalibration(measured, found, chosen, chosen.fit.covariance(factors, weights), bounded)
+    return ClusterCalibration(measured, found, chosen, chosen.fit.covariance(factors, weights))
+
+
+def records_of(paths: Iterable[str | Path], catalog: Catalog, group: Collection[str], on: str | None) -> list[Record]:
+    """The records of some sources and one device, in order.
+
+    Raises PerfgridError for an invalid record, and for a source or a device that has none.
+    """
+    records, problems = read_records(record_files(paths), catalog)
+    if problems:  # a fit must not ignore invalid records
+        raise PerfgridError(together(f"{problem.place}: {problem.reason}" for problem in problems))
+    for what, wanted, known in (
+        ("group", group, {record.group for record in records}),
+        ("device", [on] if on else [], {record.device for record in records}),
+    ):
+        if unknown := [name for name in wanted if name not in known]:
+            raise PerfgridError(f"no record is of {what} {unknown[0]!r}{nearest(unknown[0], known)}")
+    return [r for r in records if (not group or r.group in group) and on in (None, r.device)]
 
 
 def row_weights(measured: Measured) -> np.ndarray:
@@ -141,7 +155,9 @@ def fitted(measured: Measured, jobs, weights: np.ndarray) -> list[Fit]:
         starts = [np.zeros(len(names))] if start is None else [start.copy()]
         if start is None and "host" in names:  # where the host is hidden, its derivative is zero
             starts.append(np.where(np.array(names) == "host", np.log(2.0), 0.0))
-        started += [(number, Fit(tuple(names), keep, point, np.zeros(count), np.zeros((count, len(names))))) for point in starts]
+        started += [
+            (number, Fit(tuple(names), keep, point, np.zeros(count), np.zeros((count, len(names))))) for point in starts
+        ]
     best: dict[int, Fit] = {}
     active = [(number, fit, fit.point) for number, fit in started]
     for step in range(STEPS if any(start is None for *_, start in jobs) else STEPS // 2):
@@ -188,14 +204,12 @@ def _loss(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
 
 
 def _next(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarray:
-    """The best point for errors that are linear about the fit, within bounds and not too far."""
+    """The best point for errors that are linear about the fit, not too far from it."""
     from scipy.optimize import least_squares  # slow to import, not needed for predictions
 
     if not factors:
         return fit.point
     spread = np.array([f.spread for f in factors])
-    low, high = (np.log([getattr(f, end) for f in factors]) for end in ("low", "high"))
-    low, high = np.maximum(low, fit.point - FURTHEST), np.minimum(high, fit.point + FURTHEST)
     scale = np.sqrt(weights * fit.keep) / fit.noise
 
     def at(x):
@@ -203,9 +217,9 @@ def _next(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarra
 
     found = least_squares(
         lambda x: np.concatenate([scale * damped(at(x))[0], x / spread]),
-        np.clip(fit.point, low + 1e-9, high - 1e-9),
-        lambda x: np.vstack([(scale * damped(at(x))[1])[:, None] * fit.slopes, np.diag(1 / spread)]),
-        (low, high),
+        fit.point,
+        cast(Any, lambda x: np.vstack([(scale * damped(at(x))[1])[:, None] * fit.slopes, np.diag(1 / spread)])),
+        (fit.point - FURTHEST, fit.point + FURTHEST),
         xtol=1e-6,
         ftol=1e-8,
     )

@@ -25,6 +25,7 @@ from .schema import Record, data
 from .validate import WORKLOAD_ROWS, workload_of
 
 TO_95 = 1.645  # a stated range is the central 90 %
+TIMED = ("training", "inference", "kernel", "collective")  # kinds of records that calibrate
 LARGEST_STEP = 500  # points evaluated together
 
 
@@ -36,8 +37,7 @@ class Factor:
     meaning: str
     powers: Mapping[str, int]  # quantity -> 1 where it is multiplied, -1 where it is divided
     spread: float  # standard deviation of its logarithm before any measurement
-    low: float
-    high: float
+    check: str  # what to look at where a quantity is at its bound
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scope:
 
 
 def factors_of(catalog: Catalog, scope: Scope) -> dict[str, Factor]:
-    """The factors of `factors.toml` by name, as wide before any measurement as the catalog's ranges if these are wider."""
+    """The factors of `factors.toml` by name; a range that the catalog states makes the prior no narrower than itself."""
     found = {}
     for name, about in data("factors")["factors"].items():
         powers = {
@@ -63,16 +63,21 @@ def factors_of(catalog: Catalog, scope: Scope) -> dict[str, Factor]:
             for quantities in about.get(key, {}).values()
             for quantity in quantities
         }
-        first = next(iter(powers))
-        entry = next(
-            (catalog.entry(str(t), e) for t in [catalog.variables[first].of] for e in scope.entries(str(t))), None
-        )
-        detail = entry.details.get(first) if entry is not None else None
-        ranged = len(powers) == 1 and detail is not None and detail.low and detail.high
-        own = float(np.log(detail.high / detail.low)) / (2 * TO_95) if ranged else 0.0
-        low, high = about["bounds"]
-        found[name] = Factor(name, about["meaning"], powers, max(own, about["spread"]), low, high)
+        own = _stated_spread(catalog, scope, *powers) if len(powers) == 1 else 0.0
+        found[name] = Factor(name, about["meaning"], powers, max(own, about["spread"]), about["check"])
     return found
+
+
+def _stated_spread(catalog: Catalog, scope: Scope, quantity: str) -> float:
+    """Standard deviation of the logarithm of a quantity by the range that the catalog states; 0 without one."""
+    table = str(catalog.variables[quantity].of)
+    details = (catalog.entry(table, entry).details.get(quantity) for entry in scope.entries(table))
+    return max((float(np.log(d.high / d.low)) / (2 * TO_95) for d in details if d and d.low and d.high), default=0.0)
+
+
+def legal(catalog: Catalog, quantity: str) -> tuple[float, float]:
+    """The lowest and highest value that a calibration gives a quantity."""
+    return data("factors")["lowest"].get(quantity, 0.0), catalog.variables[quantity].maximum or np.inf
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class _Part:
     study: Study
     quantities: list[str]  # that predict the rows
     base: Mapping[str, np.ndarray]  # moved quantity -> values by row at factors of 1
-    most: Mapping[str, float]  # moved quantity -> largest legal value
+    ends: Mapping[str, tuple[float, float]]  # moved quantity -> lowest and highest legal value
 
 
 class Measured:
@@ -92,6 +97,7 @@ class Measured:
     def __init__(self, catalog: Catalog, records: Sequence[Record]):
         self.unpredicted: dict[str, tuple[str, ...]] = {}
         mapped = {}
+        records = [r for r in records if r.id not in self._left_out(records)]
         for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
             mine = [record for record in records if workload_of(record) == workload]
             if not mine:
@@ -120,6 +126,13 @@ class Measured:
             first += len(made.rows)
             self._parts.append(_part(workload, made.catalog, made.rows, numbers, moved))
 
+    def _left_out(self, records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
+        """Records that say nothing of times, or repeat others, with reasons."""
+        for r in records:
+            if r.kind not in TIMED or r.tier != "core":
+                self.unpredicted[r.id] = (f"tier {r.tier}" if r.kind in TIMED else f"a record of kind {r.kind}",)
+        return self.unpredicted
+
     def evaluated(
         self, rows: np.ndarray, points: np.ndarray, names: Sequence[str], slopes: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +156,9 @@ class Measured:
             if powers[quantity].any():
                 scale = np.exp(points @ powers[quantity]).reshape(-1, *(1,) * (base.ndim - 1))
                 whole = base[rows] * scale
-                columns[quantity] = np.minimum(whole, part.most[quantity])
-                inside[quantity] = (whole <= part.most[quantity]).reshape(len(rows), -1).all(axis=1)
+                low, high = part.ends[quantity]
+                columns[quantity] = np.clip(whole, np.minimum(low, base[rows]), high)  # some have 0 for unknown
+                inside[quantity] = (columns[quantity] == whole).reshape(len(rows), -1).all(axis=1)
         space = listed(part.study.space, [rows])
         (axis,) = space.axes
         axis = replace(axis, columns={**axis.columns, **columns})
@@ -181,9 +195,12 @@ def _scope(catalog: Catalog, rows: Sequence[Row]) -> Scope:
     devices = dict.fromkeys(row.columns["device"] for row in rows)
     if len(devices) > 1:
         raise PerfgridError(
-            f"the records are of {len(devices)} devices ({', '.join(devices)}): calibrate one at a time, with --on DEVICE"
+            f"the records are of {len(devices)} devices ({', '.join(devices)}): calibrate one at a time, "
+            "with --on DEVICE"
         )
-    tables = [tuple(dict.fromkeys(row.columns[t] for row in rows if t in row.columns)) for t in ("topology", "software")]
+    tables = [
+        tuple(dict.fromkeys(row.columns[t] for row in rows if t in row.columns)) for t in ("topology", "software")
+    ]
     return Scope(next(iter(devices)), *tables)
 
 
@@ -197,7 +214,10 @@ def _part(workload: str, catalog: Catalog, rows: list[Row], numbers: np.ndarray,
         variable = catalog.variables[name]
         if name not in read or str(variable.of) not in columns:
             continue
-        own = [row.columns.get(name, catalog.entry(str(variable.of), row.columns[str(variable.of)]).values[name]) for row in rows]
+        own = [
+            row.columns.get(name, catalog.entry(str(variable.of), row.columns[str(variable.of)]).values[name])
+            for row in rows
+        ]
         columns[name] = own
         base[name] = np.array([list(v.values()) if isinstance(v, dict) else v for v in own], float)
     study = Study.make(
@@ -213,5 +233,5 @@ def _part(workload: str, catalog: Catalog, rows: list[Row], numbers: np.ndarray,
     for name, values in base.items():  # as the engine lays out inner axes
         known = study.space.along(name)
         shaped[name] = values.reshape(len(rows), *known.shape[1:])
-    most = {name: catalog.variables[name].maximum or np.inf for name in base}
-    return _Part(numbers, study, [row.quantity for row in rows], shaped, most)
+    ends = {name: legal(catalog, name) for name in base}
+    return _Part(numbers, study, [row.quantity for row in rows], shaped, ends)
