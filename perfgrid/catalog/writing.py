@@ -143,6 +143,7 @@ def stated_text(variable: Variable, value: Value, detail: Detail | None, source:
 
 
 def key_text(name: str) -> str:
+    """A name as a key of TOML."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
 
 

@@ -28,7 +28,6 @@ FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
 NOISES = (0.03, 0.15)  # of errors that no factor explains
 KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
-PACE = "pace"  # the factor on everything: a constant factor on all times
 SIMPLER = 1.1  # a larger set is chosen where the held-out error of a smaller one is so many times as large
 
 
@@ -83,7 +82,7 @@ def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | No
     count = len(measured.rows)
     if count < FEWEST:
         raise PerfgridError(f"{count} of the records can be predicted, and {FEWEST} are needed")
-    sets = dict(data("factors")["sets"] if sets is None else sets)
+    sets = _distinct(data("factors")["sets"] if sets is None else sets, measured.factors)
     weights, folds = row_weights(measured), folds_of(measured)
     keeps = [np.ones(count, bool), *(folds != fold for fold in range(folds.max() + 1))]
     whole = fitted(measured, [(tuple(names), keeps[0], None) for names in sets.values()], weights)
@@ -103,6 +102,14 @@ def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | No
     chosen = next(candidate for candidate in found.values() if candidate.score <= SIMPLER * least)
     factors = [measured.factors[name] for name in chosen.fit.names]
     return ClusterCalibration(measured, found, chosen, chosen.fit.covariance(factors, weights))
+
+
+def _distinct(sets: Mapping[str, Sequence[str]], known: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Sets of known factors, each once."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, factors in sets.items():
+        found.setdefault(tuple(factor for factor in factors if factor in known), name)
+    return {name: factors for factors, name in found.items()}
 
 
 def records_of(paths: Iterable[str | Path], catalog: Catalog, group: Collection[str], on: str | None) -> list[Record]:
@@ -160,7 +167,7 @@ def fitted(measured: Measured, jobs, weights: np.ndarray) -> list[Fit]:
         ]
     best: dict[int, Fit] = {}
     active = [(number, fit, fit.point) for number, fit in started]
-    for step in range(STEPS if any(start is None for *_, start in jobs) else STEPS // 2):
+    for _ in range(STEPS if any(start is None for *_, start in jobs) else STEPS // 2):
         if not active:
             break
         points = np.zeros((len(active), len(every)))

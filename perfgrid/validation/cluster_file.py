@@ -12,17 +12,17 @@ import numpy as np
 
 from perfgrid.analysis.number_text import number
 from perfgrid.catalog.schema import Detail, Value
-from perfgrid.catalog.writing import key_text, quoted, stated_text
+from perfgrid.catalog.writing import key_text, quoted, stated_text, value_text
 
-from .cluster import PACE, ClusterCalibration
-from .measured import TO_95, legal
-from .schema import data
+from .cluster import ClusterCalibration
+from .measured import PACE, TO_95, legal
 from .validate import CALIBRATED
 
 DIGITS = 4
 LARGEST_CORRELATION, SMALLEST_CORRELATION = 0.99, 0.005  # that a file states
 SHARE = 0.9  # of held-out rows within the stated scatter
 USUAL = {"training": "training_software", "inference": "serving_software"}
+MACHINE = {"device": ("scale_up_size", "scale_out_bandwidth"), "topology": ("tier_stated_bandwidth",)}
 FITTED = ("parameter", "catalog", "90 % before", "fitted", "90 % after", "at a bound")
 SETS = ("free", "held out: median", "mean", "in sample: median")
 
@@ -105,13 +105,13 @@ def cluster_file(found: ClusterCalibration, today: date) -> str:
     for table in ("device", "topology", "software"):
         for entry in measured.scope.entries(table):
             lines += ["", f"[{table}.{key_text(entry)}]", f"extends = {quoted(entry)}"]
-            lines += _usual(found) if table == "device" else []
+            lines += _told(found, table, entry)
             own = [m for m in every if (m.table, m.entry) == (table, entry)]
             for i, m in enumerate(own):
                 detail = Detail(m.low, m.high, today.year, CALIBRATED, correlation=_correlations(found, own, i))
                 lines.append(f"{m.name} = {stated_text(catalog.variables[m.name], m.value, detail, None)}")
             if table == "software" and (wide := scatter(found)) is not None:
-                about = f'{{ value = {wide}, confidence = "measured", note = "nine of ten held-out steps of this cluster" }}'
+                about = f'{{ value = {wide}, confidence = "measured", note = "nine of ten held-out steps" }}'
                 lines += [f"{name} = {about}" for name in ("model_error", "unexplained_error")]
     return "\n".join(lines) + "\n"
 
@@ -135,13 +135,22 @@ def _correlations(found: ClusterCalibration, own: list[Moved], i: int) -> dict[s
     return result
 
 
-def _usual(found: ClusterCalibration) -> list[str]:
-    """What `train` and `serve` take with the device where they are told nothing else: the stack that was measured."""
-    scope, kinds = found.measured.scope, {row.record.kind for row in found.measured.rows}
-    lines = [f"usual_topology = {quoted(scope.topology[0])}"]
-    return lines + [
-        f"{USUAL[kind]} = {quoted(scope.software[0])}" for kind in USUAL if kind in kinds and scope.software
-    ]
+def _told(found: ClusterCalibration, table: str, entry: str) -> list[str]:
+    """What the records say of a machine beside their times, where all say the same and the catalog something else.
+
+    Of the device also what `train` and `serve` take with it where they are told nothing else: the measured stack.
+    """
+    scope, catalog, rows = found.measured.scope, found.measured.catalog, found.measured.rows
+    lines = []
+    for name in MACHINE.get(table, ()):
+        values = [row.columns[name] for row in rows if name in row.columns and row.columns.get(table) == entry]
+        if values and all(v == values[0] for v in values) and values[0] != catalog.entry(table, entry).values[name]:
+            lines.append(f"{name} = {value_text(catalog.variables[name], values[0])}")
+    if table == "device":
+        lines += [f"usual_topology = {quoted(name)}" for name in scope.topology[:1]]
+        kinds = {row.record.kind for row in rows}
+        lines += [f"{key} = {quoted(scope.software[0])}" for kind, key in USUAL.items() if kind in kinds]
+    return lines
 
 
 def fitted_rows(found: ClusterCalibration) -> list[list[str]]:
@@ -161,7 +170,7 @@ def fitted_rows(found: ClusterCalibration) -> list[list[str]]:
         if shown is None or not isinstance(shown.before, float) or not isinstance(shown.value, float):
             continue
         unit = measured.catalog.variables[shown.name].unit
-        deviation = math.hypot(factor.spread, pace.spread if pace else 0.0)
+        deviation = math.hypot(factor.spread, pace.spread if pace and shown.name in pace.powers else 0.0)
         ends = [shown.before * math.exp(side * TO_95 * deviation) for side in (-1, 1)]
         texts = [number(v, unit) for v in (shown.before, *ends, shown.value, shown.low or 0.0, shown.high or 0.0)]
         more = len([q for q in factor.powers if q in every]) - 1
@@ -236,8 +245,8 @@ def next_command(found: ClusterCalibration, output: Path) -> str:
     rows = found.measured.rows
     steps = [row.record for row in rows if row.record.kind in USUAL]
     command = "serve" if steps and steps[0].kind == "inference" else "train"
-    names = [
-        r.model.name for r in steps if r.model is not None and r.model.name in found.measured.catalog.tables["model"]
-    ]
+    known = found.measured.catalog.tables["model"]
+    models = [r.model.name for r in steps if r.model is not None and r.model.name in known]
     size = "--rate N" if command == "serve" else f"--devices {max((r.devices or 0 for r in steps), default=0) or 'N'}"
-    return f"perfgrid {command} {names[0] if names else 'MODEL'} --on {found.measured.scope.device} {size} --catalog {output}"
+    words = (command, models[0] if models else "MODEL", "--on", found.measured.scope.device, size, "--catalog", output)
+    return " ".join(map(str, ("perfgrid", *words)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,10 @@ from .limits import readable
 from .schema import Record, data
 from .validate import WORKLOAD_ROWS, workload_of
 
+PACE = "pace"  # the factor on everything: a constant factor on all times
 TO_95 = 1.645  # a stated range is the central 90 %
-TIMED = ("training", "inference", "kernel", "collective")  # kinds of records that calibrate
+STEPS = ("training", "inference")
+TIMED = (*STEPS, "kernel", "collective")  # kinds of records that calibrate
 LARGEST_STEP = 500  # points evaluated together
 
 
@@ -34,7 +36,6 @@ class Factor:
     """A factor on catalog quantities: 1 where the cluster is as the catalog says."""
 
     name: str
-    meaning: str
     powers: Mapping[str, int]  # quantity -> 1 where it is multiplied, -1 where it is divided
     spread: float  # standard deviation of its logarithm before any measurement
     check: str  # what to look at where a quantity is at its bound
@@ -53,19 +54,31 @@ class Scope:
         return (self.device,) if table == "device" else self.topology if table == "topology" else self.software
 
 
-def factors_of(catalog: Catalog, scope: Scope) -> dict[str, Factor]:
-    """The factors of `factors.toml` by name; a range that the catalog states makes the prior no narrower than itself."""
+def factors_of(catalog: Catalog, scope: Scope, kinds: Collection[str]) -> dict[str, Factor]:
+    """The factors of `factors.toml` of which these kinds of records tell, by name.
+
+    A range that the catalog states makes a prior no narrower than itself. Without steps, what moves everything moves
+    what the other factors move.
+    """
+    stated, concerns = data("factors")["factors"], data("factors")["concerns"]
+    powers = {name: _powers(about) for name, about in stated.items()}
+    told = [concerns.get(kind, list(stated)) for kind in kinds]
+    names = {name for own in told for name in own}
+    if PACE not in names:
+        reached = {quantity for name in names for quantity in powers[name]}
+        powers[PACE] = {quantity: power for quantity, power in powers[PACE].items() if quantity in reached}
     found = {}
-    for name, about in data("factors")["factors"].items():
-        powers = {
-            quantity: power
-            for key, power in (("multiplies", 1), ("divides", -1))
-            for quantities in about.get(key, {}).values()
-            for quantity in quantities
-        }
-        own = _stated_spread(catalog, scope, *powers) if len(powers) == 1 else 0.0
-        found[name] = Factor(name, about["meaning"], powers, max(own, about["spread"]), about["check"])
+    for name, about in stated.items():
+        if name in names or name == PACE:
+            own = _stated_spread(catalog, scope, *powers[name]) if len(powers[name]) == 1 else 0.0
+            found[name] = Factor(name, powers[name], max(own, about["spread"]), about["check"])
     return found
+
+
+def _powers(about: Mapping[str, Any]) -> dict[str, int]:
+    """The quantities that a factor moves, with its exponents."""
+    exponents = {"multiplies": 1, "divides": -1}
+    return {q: power for key, power in exponents.items() for of in about.get(key, {}).values() for q in of}
 
 
 def _stated_spread(catalog: Catalog, scope: Scope, quantity: str) -> float:
@@ -117,7 +130,7 @@ class Measured:
             raise PerfgridError(f"no record can be predicted: {'; '.join(why)}")
         self.catalog = catalog
         self.scope = _scope(catalog, self.rows)
-        self.factors = factors_of(catalog, self.scope)
+        self.factors = factors_of(catalog, self.scope, {row.record.kind for row in self.rows})
         self.measured = np.array([row.record.value for row in self.rows])
         self._parts, first = [], 0
         moved = list(dict.fromkeys(q for factor in self.factors.values() for q in factor.powers))
@@ -198,10 +211,9 @@ def _scope(catalog: Catalog, rows: Sequence[Row]) -> Scope:
             f"the records are of {len(devices)} devices ({', '.join(devices)}): calibrate one at a time, "
             "with --on DEVICE"
         )
-    tables = [
-        tuple(dict.fromkeys(row.columns[t] for row in rows if t in row.columns)) for t in ("topology", "software")
-    ]
-    return Scope(next(iter(devices)), *tables)
+    topologies = dict.fromkeys(row.columns["topology"] for row in rows if row.record.kind != "kernel")
+    software = dict.fromkeys(row.columns["software"] for row in rows if row.record.kind in STEPS)
+    return Scope(next(iter(devices)), tuple(topologies), tuple(software))
 
 
 def _part(workload: str, catalog: Catalog, rows: list[Row], numbers: np.ndarray, moved: Sequence[str]) -> _Part:
