@@ -48,7 +48,7 @@ def calibrate_command(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit what differs on a cluster of one's own, or named constants, and write a catalog file."""
+    """Fit what differs on your cluster, or named constants, to measurements, and write a catalog file."""
     if software and device:
         raise PerfgridError("give either --software NAME or --device NAME")
     if constant and not software and not device:

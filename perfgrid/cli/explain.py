@@ -17,9 +17,9 @@ from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
 
-from .arguments import chosen_labels, design_labels, study_or_result
+from .arguments import chosen_labels, design_labels, study_or_result, with_catalog
 from .launching import Launcher
-from .options import AsJson, AtDesign, Formulas, Launch, Overwrite, Settings, StudyOrResult
+from .options import AsJson, AtDesign, CatalogFiles, Formulas, Launch, Overwrite, Settings, StudyOrResult
 
 
 def explain_command(
@@ -28,6 +28,7 @@ def explain_command(
     at: AtDesign = None,
     settings: Settings = None,
     formulas: Formulas = None,
+    files: CatalogFiles = None,
     depth: Annotated[
         int | None, Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
     ] = None,
@@ -46,7 +47,7 @@ def explain_command(
     if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     own = own_formulas(formulas)
-    subject = study_or_result(what, settings, own)
+    subject = study_or_result(what, with_catalog(what, settings, files), own)
     launcher = Launcher.of(launch, overwrite, as_json)
     if launcher and not isinstance(subject, Study):
         raise PerfgridError("--launch needs a study (.toml), not a result")
