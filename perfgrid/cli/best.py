@@ -19,7 +19,19 @@ from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of, with_catalog
 from .launching import Launcher, best_labels
-from .options import AsJson, CatalogFiles, Formulas, Launch, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
+from .options import (
+    AsJson,
+    CatalogFiles,
+    Formulas,
+    Launch,
+    Minimize,
+    Output,
+    Overwrite,
+    Rows,
+    Settings,
+    StudyFile,
+    Wide,
+)
 from .saving import Target
 
 

@@ -6,8 +6,9 @@ priors of the factors. Each Gauss-Newton step evaluates the rows of all fits, wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,18 +18,22 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest, together
 
 from .calibration import damped
+from .design import Row
 from .measured import Factor, Measured
 from .metrics import Error, error_of
 from .schema import Record, data, read_records, record_files
 
 FEWEST = 3  # rows
 FOLDS = 6  # most groups of held-out rows
-STEPS = 8  # of Gauss-Newton
+STEPS = 10  # of Gauss-Newton
 FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
 NOISES = (0.03, 0.15)  # of errors that no factor explains
 KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
 SIMPLER = 1.1  # a larger set is chosen where the held-out error of a smaller one is so many times as large
+
+
+Job = tuple[tuple[str, ...], np.ndarray, np.ndarray | None]  # factors, rows to fit, where to start
 
 
 @dataclass
@@ -38,8 +43,8 @@ class Fit:
     names: tuple[str, ...]
     keep: np.ndarray  # rows fitted
     point: np.ndarray  # logarithms of the factors
-    errors: np.ndarray  # ln(predicted / measured) of all rows
-    slopes: np.ndarray  # their derivatives
+    errors: np.ndarray = field(default_factory=lambda: np.zeros(0))  # ln(predicted / measured) of all rows
+    slopes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # their derivatives
     noise: float = 0.1
     loss: float = np.inf
 
@@ -147,49 +152,55 @@ def folds_of(measured: Measured) -> np.ndarray:
     return np.unique(numbers, return_inverse=True)[1] % min(FOLDS, numbers.max() + 1)
 
 
-def _layout(row) -> tuple[str, ...]:
+def _layout(row: Row) -> tuple[str, ...]:
     record = row.record
     about = record.collective or record.kernel or record.plan
     stated = {} if about is None else about.model_dump(exclude={"size"})
     return (record.kind, str(record.devices), *(f"{k}={v}" for k, v in stated.items()))
 
 
-def fitted(measured: Measured, jobs, weights: np.ndarray) -> list[Fit]:
-    """MAP of each job: names of factors, rows to fit, and where to start (None: at the catalog, in two ways)."""
+def fitted(measured: Measured, jobs: Sequence[Job], weights: np.ndarray) -> list[Fit]:
+    """MAP of each job: names of factors, rows to fit, and where to start (None: at the catalog and away from it).
+
+    A step that makes the loss larger is halved: where a bound or another resource takes over, slopes change.
+    """
     every = tuple(measured.factors)
-    count, started = len(measured.rows), []
-    for number, (names, keep, start) in enumerate(jobs):
-        starts = [np.zeros(len(names))] if start is None else [start.copy()]
-        if start is None and "host" in names:  # where the host is hidden, its derivative is zero
-            starts.append(np.where(np.array(names) == "host", np.log(2.0), 0.0))
-        started += [
-            (number, Fit(tuple(names), keep, point, np.zeros(count), np.zeros((count, len(names))))) for point in starts
-        ]
+    count = len(measured.rows)
+    paths = [
+        (number, Fit(names, keep, point), point)
+        for number, (names, keep, start) in enumerate(jobs)
+        for point in ([start] if start is not None else _starts([measured.factors[name] for name in names]))
+    ]
     best: dict[int, Fit] = {}
-    active = [(number, fit, fit.point) for number, fit in started]
     for _ in range(STEPS if any(start is None for *_, start in jobs) else STEPS // 2):
-        if not active:
+        if not paths:
             break
-        points = np.zeros((len(active), len(every)))
-        for i, (_, fit, trial) in enumerate(active):
-            points[i, [every.index(name) for name in fit.names]] = trial
-        rows = np.tile(np.arange(count), len(active))
+        points = np.zeros((len(paths), len(every)))
+        for i, (_, path, trial) in enumerate(paths):
+            points[i, [every.index(name) for name in path.names]] = trial
+        rows = np.tile(np.arange(count), len(paths))
         errors, slopes = measured.evaluated(rows, np.repeat(points, count, axis=0), every)
-        errors, slopes = errors.reshape(len(active), count), slopes.reshape(len(active), count, len(every))
+        errors, slopes = errors.reshape(len(paths), count), slopes.reshape(len(paths), count, len(every))
         going = []
-        for (number, fit, trial), e, s in zip(active, errors, slopes, strict=True):
-            factors = [measured.factors[name] for name in fit.names]
-            s = s[:, [every.index(name) for name in fit.names]]
-            here = Fit(fit.names, fit.keep, trial, e, s)
+        for (number, path, trial), e, s in zip(paths, errors, slopes, strict=True):
+            factors = [measured.factors[name] for name in path.names]
+            here = Fit(path.names, path.keep, trial, e, s[:, [every.index(name) for name in path.names]])
             here.noise = _noise(here, factors, weights)
             here.loss = _loss(here, factors, weights)
             if number not in best or here.loss <= best[number].loss:
                 best[number] = here
-            moved = _next(here, factors, weights)
+            better = here.loss <= path.loss
+            moved = _next(here, factors, weights) if better else (path.point + trial) / 2
             if len(trial) and np.max(np.abs(moved - trial)) > SETTLED:
-                going.append((number, here, moved))
-        active = going
+                going.append((number, here if better else path, moved))
+        paths = going
     return [best[number] for number in range(len(jobs))]
+
+
+def _starts(factors: Sequence[Factor]) -> list[np.ndarray]:
+    """The catalog, and points at which one factor is away from it."""
+    away = [math.log(factor.away or 1.0) for factor in factors]
+    return [np.zeros(len(factors)), *(row for row in np.diag(away) if row.any())]
 
 
 def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
@@ -219,7 +230,7 @@ def _next(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarra
     spread = np.array([f.spread for f in factors])
     scale = np.sqrt(weights * fit.keep) / fit.noise
 
-    def at(x):
+    def at(x: np.ndarray) -> np.ndarray:
         return fit.errors + fit.slopes @ (x - fit.point)
 
     found = least_squares(

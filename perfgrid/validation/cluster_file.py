@@ -19,6 +19,7 @@ from .measured import PACE, TO_95, legal
 from .validate import CALIBRATED
 
 DIGITS = 4
+NEAR = 1.03  # of a bound: the measurements ask for what is beyond
 LARGEST_CORRELATION, SMALLEST_CORRELATION = 0.99, 0.005  # that a file states
 SHARE = 0.9  # of held-out rows within the stated scatter
 USUAL = {"training": "training_software", "inference": "serving_software"}
@@ -71,7 +72,8 @@ def moved(found: ClusterCalibration) -> list[Moved]:
                 after = scaled(before, scale)
                 low, high = (math.sqrt(variance + _kept(before, end)) for end in (detail.low, detail.high))
                 ends = scaled(before, scale * math.exp(-TO_95 * low)), scaled(before, scale * math.exp(TO_95 * high))
-                asks = "less" if before * scale < least else "more" if before * scale > most > before else ""
+                near = before * scale < NEAR * least, before * scale > most / NEAR > before
+                asks = "less" if near[0] else "more" if near[1] else ""
             else:
                 continue
             result.append(Moved(str(variable.of), entry, name, before, after, *ends, gradient, asks))

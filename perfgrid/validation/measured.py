@@ -39,6 +39,7 @@ class Factor:
     powers: Mapping[str, int]  # quantity -> 1 where it is multiplied, -1 where it is divided
     spread: float  # standard deviation of its logarithm before any measurement
     check: str  # what to look at where a quantity is at its bound
+    away: float | None = None  # where fits start as well: rows may not respond to it at 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def factors_of(catalog: Catalog, scope: Scope, kinds: Collection[str]) -> dict[s
     for name, about in stated.items():
         if name in names or name == PACE:
             own = _stated_spread(catalog, scope, *powers[name]) if len(powers[name]) == 1 else 0.0
-            found[name] = Factor(name, powers[name], max(own, about["spread"]), about["check"])
+            found[name] = Factor(name, powers[name], max(own, about["spread"]), about["check"], about.get("away"))
     return found
 
 
