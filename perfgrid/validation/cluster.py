@@ -28,7 +28,7 @@ FOLDS = 6  # most groups of held-out rows
 STEPS = 10  # of Gauss-Newton
 FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
-NOISES = (0.03, 0.15)  # of errors that no factor explains
+USUAL_ROWS = 6.0  # rows for which the scatter that is usual within a source of the stack counts (`ranking_error`)
 KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
 SIMPLER = 1.1  # a larger set is chosen where the held-out error of a smaller one is so many times as large
 
@@ -185,7 +185,7 @@ def fitted(measured: Measured, jobs: Sequence[Job], weights: np.ndarray) -> list
         for (number, path, trial), e, s in zip(paths, errors, slopes, strict=True):
             factors = [measured.factors[name] for name in path.names]
             here = Fit(path.names, path.keep, trial, e, s[:, [every.index(name) for name in path.names]])
-            here.noise = _noise(here, factors, weights)
+            here.noise = _noise(here, factors, weights, measured.scatter)
             here.loss = _loss(here, factors, weights)
             if number not in best or here.loss <= best[number].loss:
                 best[number] = here
@@ -203,15 +203,16 @@ def _starts(factors: Sequence[Factor]) -> list[np.ndarray]:
     return [np.zeros(len(factors)), *(row for row in np.diag(away) if row.any())]
 
 
-def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
-    """What the rows scatter about the fit, for the degrees of freedom that it left."""
+def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray, usual: float) -> float:
+    """Scatter of the rows about the fit, for the freedom that it left; the usual one counts as some rows more."""
     own = weights * fit.keep
     squares = float(np.sum(own * damped(fit.errors)[0] ** 2))
-    fit.noise, total = 0.1, float(own.sum())
+    fit.noise = usual
     precision = fit._precision(weights)
     prior = np.diag([f.spread**-2 for f in factors])
     used = float(np.trace(np.linalg.solve(precision + prior, precision))) if len(factors) else 0.0
-    return float(np.clip(np.sqrt(squares / max(total - used, 1.0)), *NOISES))
+    left = max(float(own.sum()) - used, 0.0)
+    return math.sqrt((squares + USUAL_ROWS * usual**2) / (left + USUAL_ROWS))
 
 
 def _loss(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:

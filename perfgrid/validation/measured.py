@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.analysis.prediction_intervals import SHARED_SCATTER
 from perfgrid.catalog import Catalog
 from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
@@ -139,6 +140,13 @@ class Measured:
             numbers = np.arange(first, first + len(made.rows))
             first += len(made.rows)
             self._parts.append(_part(workload, made.catalog, made.rows, numbers, moved))
+
+    @property
+    def scatter(self) -> float:
+        """Deviation of errors within a source of the stack, beyond what its rows share: the noise to expect."""
+        entries = self.scope.software[:1]
+        values = [self.catalog.entry("software", name).values[SHARED_SCATTER] for name in entries]
+        return float(str(values[0])) if values else self.catalog.variables[SHARED_SCATTER].default_at()
 
     def _left_out(self, records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
         """Records that say nothing of times, or repeat others, with reasons."""
