@@ -3,7 +3,7 @@
     python -m benchmarks.calibration [--clusters 20] [--seeds 5] [--json benchmarks/calibration.json]
 
 * drawn: each cluster is the catalog with other rates of device and links, other latencies and host times, all drawn.
-  12 steps of drawn layouts with 5 % noise calibrate it; errors are of 40 other layouts on other numbers of devices.
+  12 steps of drawn layouts with 5 % noise calibrate it; errors are of 32 other layouts on other numbers of devices.
 * uniform: all steps take 1.25 times as long, 14 rows with noise.
 * sweeps: sources of at least 40 rows; 8 of them calibrate, the rest is predicted.
 
@@ -42,7 +42,7 @@ DEVICE, TOPOLOGY, SOFTWARE = "h100-sxm-80gb", "rail-optimized", "megatron-core"
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "gpt3-13b")
 SEEN, UNSEEN = (32, 64, 128), (16, 256, 512, 1024)  # devices
 NOISE = 0.05
-ROWS, OTHERS = 12, 40
+ROWS, OTHERS = 12, 32
 SWEEP_ROWS, FEWEST = 8, 40
 ON_CHIP = (
     *("matrix_efficiency", "fp8_matrix_efficiency", "vector_rate", "special_function_rate"),
@@ -280,11 +280,12 @@ def sweep(name: str, records: Sequence[Record], seed: int) -> Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clusters", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first cluster")
     parser.add_argument("--seeds", type=int, default=5, help="of each sweep, and of the uniformly slower cluster")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     found: dict[str, list[Outcome]] = {"drawn": [], "uniform": [], "sweeps": []}
-    for seed in range(arguments.clusters):
+    for seed in range(arguments.first, arguments.first + arguments.clusters):
         found["drawn"].append(synthetic(seed))
         print(found["drawn"][-1], flush=True)
     for seed in range(arguments.seeds):

@@ -30,7 +30,9 @@ FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
 USUAL_ROWS = 6.0  # rows for which the scatter that is usual within a source of the stack counts (`ranking_error`)
 KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a long scan are not independent
-SIMPLER = 1.1  # a larger set is chosen where the held-out error of a smaller one is so many times as large
+SIMPLER = (
+    1.25  # the smallest set is chosen whose held-out error is at most so many times the least: few rows say no more
+)
 
 
 Job = tuple[tuple[str, ...], np.ndarray, np.ndarray | None]  # factors, rows to fit, where to start
@@ -66,7 +68,7 @@ class Candidate:
     fitted: Error
     held_out: Error
     held_out_logs: np.ndarray
-    score: float  # mean of held-out |ln(predicted / measured)|, kinds of records weighing equally
+    score: float  # mean of held-out |ln(predicted / measured)|, rows weighted as in the fit
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class ClusterCalibration:
 
 
 def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | None = None) -> ClusterCalibration:
-    """Fit each set of factors, and choose the one with the least held-out error.
+    """Fit each set of factors (those of `factors.toml`), and choose the smallest near the least held-out error.
 
     Raises PerfgridError for fewer than three rows.
     """

@@ -46,7 +46,7 @@ class Moved:
 def moved(found: ClusterCalibration) -> list[Moved]:
     """The quantities that the free factors move, with their central 90 % after the fit.
 
-    What only the factor on everything moves keeps the relative range of the catalog beside what the fit left open.
+    What the factor on everything moves keeps the relative range of the catalog beside what the fit left open.
     """
     measured, fit = found.measured, found.chosen.fit
     catalog, factors = measured.catalog, [measured.factors[name] for name in fit.names]
@@ -54,9 +54,7 @@ def moved(found: ClusterCalibration) -> list[Moved]:
     for name in dict.fromkeys(q for factor in factors for q in factor.powers):
         variable = catalog.variables[name]
         gradient = np.array([factor.powers.get(name, 0) for factor in factors], float)
-        own = any(name in factor.powers for factor in factors if factor.name != PACE)
         scale, variance = math.exp(float(gradient @ fit.point)), float(gradient @ found.covariance @ gradient)
-
         least, most = legal(catalog, name)
 
         def scaled(before: float, scale: float, least: float = least, most: float = most) -> float:
@@ -64,7 +62,7 @@ def moved(found: ClusterCalibration) -> list[Moved]:
 
         for entry in measured.scope.entries(str(variable.of)):
             before = catalog.entry(str(variable.of), entry).values[name]
-            detail = (not own and catalog.entry(str(variable.of), entry).details.get(name)) or Detail()
+            detail = (PACE in fit.names and catalog.entry(str(variable.of), entry).details.get(name)) or Detail()
             asks = ""
             if isinstance(before, dict):
                 after, ends = {label: scaled(v, scale) for label, v in before.items()}, (None, None)
@@ -142,8 +140,8 @@ def _told(found: ClusterCalibration, table: str, entry: str) -> list[str]:
 
     Of the device also what `train` and `serve` take with it where they are told nothing else: the measured stack.
     """
-    scope, catalog, rows = found.measured.scope, found.measured.catalog, found.measured.rows
-    lines = []
+    scope, catalog = found.measured.scope, found.measured.catalog
+    rows, lines = [row for row in found.measured.rows if row.record.kind != "kernel"], list[str]()
     for name in MACHINE.get(table, ()):
         values = [row.columns[name] for row in rows if name in row.columns and row.columns.get(table) == entry]
         if values and all(v == values[0] for v in values) and values[0] != catalog.entry(table, entry).values[name]:
@@ -165,28 +163,18 @@ def fitted_rows(found: ClusterCalibration) -> list[list[str]]:
         before, after = (_ends(x, s) for x, s in ((0.0, factor.spread), (at, wide)))
         return [["all rates; times / it", "1", before, f"{math.exp(at):.3g}", after, ""]]
     every = {m.name: m for m in reversed(moved(found))}
-    pace = factors.get(PACE)
     rows = []
-    for factor in (f for f in factors.values() if f.name != PACE):
+    for factor in factors.values():
         shown = next((every[q] for q in factor.powers if q in every and every[q].low is not None), None)
         if shown is None or not isinstance(shown.before, float) or not isinstance(shown.value, float):
             continue
         unit = measured.catalog.variables[shown.name].unit
-        deviation = math.hypot(factor.spread, pace.spread if pace and shown.name in pace.powers else 0.0)
-        ends = [shown.before * math.exp(side * TO_95 * deviation) for side in (-1, 1)]
+        ends = [shown.before * math.exp(side * TO_95 * factor.spread) for side in (-1, 1)]
         texts = [number(v, unit) for v in (shown.before, *ends, shown.value, shown.low or 0.0, shown.high or 0.0)]
         more = len([q for q in factor.powers if q in every]) - 1
         label = shown.name + (f" and {more} more" if more else "")
-        rows.append(
-            [
-                label,
-                texts[0],
-                f"{texts[1]} to {texts[2]}",
-                texts[3],
-                f"{texts[4]} to {texts[5]}",
-                shown.asks,
-            ]
-        )
+        before, after = (f"{low} to {high}" for low, high in (texts[1:3], texts[4:]))
+        rows.append([label, texts[0], before, texts[3], after, shown.asks])
     return rows
 
 
@@ -211,7 +199,7 @@ def bound_lines(found: ClusterCalibration) -> list[str]:
     """A line for each factor of which a quantity is at its bound: which, where, and what to check."""
     variables, lines = found.measured.catalog.variables, list[str]()
     beyond = {m.name: m for m in moved(found) if m.asks and isinstance(m.value, float)}
-    for factor in (found.measured.factors[name] for name in reversed(found.chosen.fit.names)):
+    for factor in (found.measured.factors[name] for name in found.chosen.fit.names):
         for name in [name for name in factor.powers if name in beyond]:
             m = beyond.pop(name)
             at = number(float(str(m.value)), variables[name].unit)

@@ -29,6 +29,7 @@ PACE = "pace"  # the factor on everything: a constant factor on all times
 TO_95 = 1.645  # a stated range is the central 90 %
 STEPS = ("training", "inference")
 TIMED = (*STEPS, "kernel", "collective")  # kinds of records that calibrate
+MOST_ROWS = 100  # of a kind
 LARGEST_STEP = 500  # points evaluated together
 
 
@@ -110,9 +111,8 @@ class Measured:
     """Rows of one cluster; errors are ln(predicted / measured)."""
 
     def __init__(self, catalog: Catalog, records: Sequence[Record]):
-        self.unpredicted: dict[str, tuple[str, ...]] = {}
-        mapped = {}
-        records = [r for r in records if r.id not in self._left_out(records)]
+        self.unpredicted = _left_out(records)
+        records, mapped = [r for r in records if r.id not in self.unpredicted], {}
         for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
             mine = [record for record in records if workload_of(record) == workload]
             if not mine:
@@ -147,13 +147,6 @@ class Measured:
         entries = self.scope.software[:1]
         values = [self.catalog.entry("software", name).values[SHARED_SCATTER] for name in entries]
         return float(str(values[0])) if values else self.catalog.variables[SHARED_SCATTER].default_at()
-
-    def _left_out(self, records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
-        """Records that say nothing of times, or repeat others, with reasons."""
-        for r in records:
-            if r.kind not in TIMED or r.tier != "core":
-                self.unpredicted[r.id] = (f"tier {r.tier}" if r.kind in TIMED else f"a record of kind {r.kind}",)
-        return self.unpredicted
 
     def evaluated(
         self, rows: np.ndarray, points: np.ndarray, names: Sequence[str], slopes: bool = True
@@ -205,6 +198,19 @@ class Measured:
                 of_quantity = held * inside[parameter.quantity][own]
                 slope[own] += (changed * of_quantity / value[own])[:, None] * powers[parameter.quantity]
         return np.log(value), np.nan_to_num(slope)
+
+
+def _left_out(records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
+    """Records that a calibration does not use, with the reason: no times, repetitions, the rest of a long scan."""
+    found = {r.id: (f"of kind {r.kind}, tier {r.tier}",) for r in records if r.kind not in TIMED or r.tier != "core"}
+    for kind in TIMED:
+        mine = [r.id for r in records if r.kind == kind and r.id not in found]
+        if len(mine) > MOST_ROWS:
+            kept = {mine[i] for i in np.linspace(0, len(mine) - 1, MOST_ROWS).round().astype(int)}
+            found |= {
+                name: (f"{MOST_ROWS} of kind {kind}, evenly chosen, are enough",) for name in mine if name not in kept
+            }
+    return found
 
 
 def _by_row(array: np.ndarray, count: int) -> np.ndarray:
