@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from benchmarks import calibration as drawn
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.validation.cluster import folds_of, records_of
+from perfgrid.validation.cluster import calibrate_cluster, folds_of, records_of
+from perfgrid.validation.cluster_file import cluster_file
 from perfgrid.validation.measured import PACE, Measured
 from perfgrid.validation.schema import SHIPPED
 from tests.test_bad_input import GOOD, PARTS, run
@@ -97,16 +99,25 @@ def test_products_alone_calibrate_the_device(monkeypatch, capsys, tmp_path):
     assert mine.entry("device", DEVICE).values["scale_out_efficiency"] == 0.94
 
 
-def test_collectives_alone_calibrate_links_and_a_bound_is_told(monkeypatch, capsys, tmp_path):
-    """A network with a hundredth of its bandwidth is none that links alone explain."""
+def test_collectives_alone_calibrate_the_network(tmp_path):
+    """Between two nodes the network limits only where it is slow: rows do not respond to it at the catalog's values."""
     catalog = load_catalog()
-    device = shipped("nccl_efa", catalog)[0].device
-    slow = catalog.with_values({f"device.{device}.scale_out_efficiency": 0.009})
-    file = written(tmp_path / "nccl.jsonl", as_on(slow, shipped("nccl_efa", catalog)))
-    status, told, _ = run(monkeypatch, capsys, "calibrate", file)
+    slow = catalog.with_values({f"device.{DEVICE}.scale_out_efficiency": 0.3})
+    found = calibrate_cluster(Measured(catalog, as_on(slow, shipped("nccl_efa", catalog))))
+    (tmp_path / "mine.toml").write_text(cluster_file(found, date(2026, 1, 2)), encoding="utf-8")
+    mine = load_catalog(tmp_path / "mine.toml").entry("device", DEVICE)
+    assert mine.values["scale_out_efficiency"] == pytest.approx(0.3, rel=0.05)
+    assert mine.values["matrix_efficiency"] == catalog.entry("device", DEVICE).values["matrix_efficiency"]
+
+
+def test_a_bound_is_told(monkeypatch, capsys, tmp_path):
+    """Products at a tenth of the rates are no slow device."""
+    catalog = load_catalog()
+    rates = {f"device.{DEVICE}.{n}": 0.1 * catalog.entry("device", DEVICE).values[n] for n in drawn.ON_CHIP}
+    records = as_on(catalog.with_values(rates), shipped("azure_gemm", catalog, DEVICE))
+    status, told, _ = run(monkeypatch, capsys, "calibrate", written(tmp_path / "gemm.jsonl", records))
     assert status == 0
-    (line,) = re.findall("scale_out_efficiency is at its bound.*", told)
-    assert "0.05: the measurements ask for less; check adapters" in line
+    assert "matrix_efficiency is at its bound 0.2: the measurements ask for less; check " in told
     assert "give -o mine.toml" in told
 
 
@@ -165,4 +176,4 @@ step_gap = "1 s"
     values = [
         json.loads(run(monkeypatch, capsys, *at, *more)[1]) for more in ((), ("--catalog", tmp_path / "mine.toml"))
     ]
-    assert values[0]["value"] < values[1]["value"]
+    assert values[0]["story"]["value"] < values[1]["story"]["value"]

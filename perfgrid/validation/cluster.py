@@ -17,7 +17,7 @@ import numpy as np
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest, together
 
-from .calibration import damped
+from .calibration import NOISE, damped
 from .design import Row
 from .measured import Factor, Measured
 from .metrics import Error, error_of
@@ -206,7 +206,10 @@ def _starts(factors: Sequence[Factor]) -> list[np.ndarray]:
 
 
 def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray, usual: float) -> float:
-    """Scatter of the rows about the fit, for the freedom that it left; the usual one counts as some rows more."""
+    """Scatter of the rows about the fit, for the freedom that it left; the usual one counts as some rows more.
+
+    It is bounded: far from the measurements it would leave the priors alone to decide.
+    """
     own = weights * fit.keep
     squares = float(np.sum(own * damped(fit.errors)[0] ** 2))
     fit.noise = usual
@@ -214,7 +217,7 @@ def _noise(fit: Fit, factors: Sequence[Factor], weights: np.ndarray, usual: floa
     prior = np.diag([f.spread**-2 for f in factors])
     used = float(np.trace(np.linalg.solve(precision + prior, precision))) if len(factors) else 0.0
     left = max(float(own.sum()) - used, 0.0)
-    return math.sqrt((squares + USUAL_ROWS * usual**2) / (left + USUAL_ROWS))
+    return min(math.sqrt((squares + USUAL_ROWS * usual**2) / (left + USUAL_ROWS)), max(usual, NOISE))
 
 
 def _loss(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> float:
