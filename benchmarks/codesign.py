@@ -1,6 +1,6 @@
 """Co-design of studies/papers/codesign.toml: optima against random designs and evolution, limits moved, robust designs.
 
-    python -m benchmarks.codesign [NODE ...] [--reduced] [--seeds 5] [--random 100000] [--json benchmarks/codesign.json]
+    python -m benchmarks.codesign [NODE ...] [--steps optimum random evolution robust] [--reduced] [--json FILE]
 
 Each finished step of a node is written at once.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,9 @@ from perfgrid.study.limits import KEPT
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "studies" / "papers" / "codesign.toml"
+STEPS = ("optimum", "random", "evolution", "robust")
+JOINT = ("budget_dies", "package", "memory", "topology")  # labels chosen jointly
+MOVES = (-0.01, -0.001, 0.001, 0.01)  # of each limit
 UNCERTAIN = '["price", "package", "wafer_price", "defect_density", "memory_price"]'
 REDUCED = [  # a small model, few labels and free quantities: minutes in all
     'axes.model=["llama-3.1-8b"]',
@@ -57,7 +59,7 @@ def designed(settings: list[str], **options: Any) -> xr.Dataset:
 
 def best_random(problem: Problem, count: int, seed: int = 0) -> float:
     """The best feasible of so many random designs: even points, each with every joint label and its best layouts."""
-    points = qmc.Sobol(len(problem.knobs), rng=seed).random(-(-count // problem.groups))
+    points = qmc.Sobol(len(problem.knobs), rng=seed).random_base2(int(np.ceil(np.log2(count / problem.groups))))
     value, broken, _ = problem.screen(points)
     return float(np.where(broken > KEPT, np.inf, value).min())
 
@@ -95,26 +97,27 @@ def evaluated_again(study: pg.Study, found: xr.Dataset) -> float:
 
 
 def prices(found: xr.Dataset) -> dict[str, dict[str, float]]:
-    """For every limit that binds: its shadow price, and the percent that the objective gains and loses by 1 %."""
+    """For every limit that binds: its shadow price, and what 1 % and 0.1 % of the limit move the objective by.
+
+    Each in percent of the objective for one percent of the limit; curvature separates both directions, less so the
+    smaller the move.
+    """
     limits = {}
     for name in map(str, found.constraint.values):
         moved = found.loosened.sel(constraint=name)
         price = float(found.shadow_price.sel(constraint=name))
         if np.isfinite(moved).all() and abs(price) > 1e-3:
-            tight, loose = (100 * float(moved.sel(by=b)) for b in (-0.01, 0.01))
-            limits[name] = {"price": price, "tightened": tight, "loosened": loose, "mean": (loose - tight) / 2}
+            limits[name] = {"price": price}
+            for by, text in ((MOVES[3], ""), (MOVES[2], " by 0.1 %")):
+                tight, loose = (float(moved.sel(by=b)) / by for b in (-by, by))
+                mean = (loose - tight) / 2
+                limits[name] |= {f"tightened{text}": tight, f"loosened{text}": loose, f"mean{text}": mean}
     return limits
 
 
 def point_of(problem: Problem, found: xr.Dataset) -> np.ndarray:
     """An optimum as a point of the unit cube."""
     return np.array([[knob.place(float(found[knob.name])) for knob in problem.knobs.knobs]])
-
-
-def fixed(found: xr.Dataset) -> list[str]:
-    """The joint labels of an optimum as settings."""
-    labels = {name: found[name].item() for name in ("budget_dies", "package", "memory", "topology")}
-    return [f"axes.{name}={json.dumps([label])}" for name, label in labels.items()]
 
 
 def robust(settings: list[str], samples: int = 32, drawn_anew: int = 256) -> dict[str, float]:
@@ -141,49 +144,55 @@ def robust(settings: list[str], samples: int = 32, drawn_anew: int = 256) -> dic
     return values | {"kkt": float(hedged.kkt_residual)}
 
 
-def measure(
-    node: str, settings: list[str], seeds: int, random: int, tell: Callable[[str, Mapping[str, Any]], None]
-) -> None:
-    """All comparisons at one node; ``tell`` takes each when it is done."""
-    settings = [*settings, f"axes.node={json.dumps([node])}"]
+def optimum(settings: list[str]) -> dict[str, Any]:
+    """The optimum of a node, what its limits cost, and the objective evaluated again from its study files."""
     study = pg.load_study(STUDY, settings)
-    found = designed(settings, loosen=(-0.01, 0.01)).squeeze()
-    shown = ("package", "memory", "topology", "budget_dies", "train.parallelism", "serve.parallelism", "serve.batch")
-    again = evaluated_again(study, found)
+    found = designed(settings, loosen=MOVES).squeeze()
     numbers = [v for v in found.data_vars if found[v].ndim == 0 and found[v].dtype.kind == "f"]
-    tell(
-        "optimum",
+    shown = (*JOINT, "train.parallelism", "serve.parallelism", "serve.batch")
+    again = evaluated_again(study, found)
+    return (
         {str(v): float(found[v]) for v in numbers}
         | {name: found[name].item() for name in shown}
         | {"evaluations": int(found.attrs["evaluations"]), "again": again, "limits": prices(found)}
-        | {"off": again / float(found.objective) - 1},
+        | {"off": again / float(found.objective) - 1}
     )
-    problem = problem_of(study)
-    tell("random", {"designs": random, "best": best_random(problem, random)})
-    reached = [evolved(problem, int(found.attrs["evaluations"]), seed) for seed in range(seeds)]
-    tell("evolution", {"library": f"scipy {version('scipy')} differential_evolution", "best": reached})
-    tell("robust", robust([*settings, *fixed(found)]))
+
+
+def measure(step: str, settings: list[str], best: dict[str, Any], seeds: int, random: int) -> dict[str, Any]:
+    """One comparison at a node, of designs to its optimum ``best``."""
+    if step == "optimum":
+        return optimum(settings)
+    if step == "robust":
+        return robust([*settings, *(f"axes.{name}={json.dumps([best[name]])}" for name in JOINT)])
+    problem = problem_of(pg.load_study(STUDY, settings))
+    if step == "random":
+        return {"designs": random, "best": best_random(problem, random)}
+    reached = [evolved(problem, best["evaluations"], seed) for seed in range(seeds)]
+    return {"library": f"scipy {version('scipy')} differential_evolution", "best": reached}
 
 
 def main() -> None:
     """Measure the nodes that are named, all three without a name."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nodes", nargs="*", default=["n5", "n3", "a16"])
+    parser.add_argument(
+        "--steps", nargs="*", choices=STEPS, default=STEPS, help="all but the first follow a stored optimum"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--random", type=int, default=100_000)
     parser.add_argument("--reduced", action="store_true", help="a small model with few labels and free quantities")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "codesign.json")
     given = parser.parse_args()
-    for node in given.nodes:
-
-        def tell(step: str, values: Mapping[str, Any], node: str = node) -> None:
-            print(node, step, json.dumps(values), flush=True)
+    for step in given.steps:
+        for node in given.nodes:
+            settings = [*(REDUCED if given.reduced else ()), *given.set, f"axes.node={json.dumps([node])}"]
             held = json.loads(given.json.read_text()) if given.json.exists() else {}
-            held.setdefault(f"{node}, reduced" if given.reduced else node, {})[step] = values
+            own = held.setdefault(f"{node}, reduced" if given.reduced else node, {})
+            own[step] = measure(step, settings, own.get("optimum", {}), given.seeds, given.random)
+            print(node, step, json.dumps(own[step]), flush=True)
             given.json.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
-
-        measure(node, [*(REDUCED if given.reduced else ()), *given.set], given.seeds, given.random, tell)
 
 
 if __name__ == "__main__":
