@@ -234,13 +234,13 @@ def _median(logs: np.ndarray) -> float:
     return float(np.median(np.abs(logs)))
 
 
-def synthetic(seed: int) -> Outcome:
-    """One drawn cluster."""
+def synthetic(seed: int, count: int = OTHERS) -> Outcome:
+    """One drawn cluster; errors are of so many other layouts."""
     rng, catalog = np.random.default_rng(seed), load_catalog()
     truth = catalog.with_values(drawn_cluster(rng))
-    given, others = layouts(catalog, rng, SEEN, ROWS), layouts(catalog, rng, UNSEEN, OTHERS)
+    given, others = layouts(catalog, rng, SEEN, ROWS), layouts(catalog, rng, UNSEEN, count)
     times, exact = times_of(truth, given), times_of(truth, others)
-    noisy = exact * np.exp(NOISE * rng.standard_normal(OTHERS))
+    noisy = exact * np.exp(NOISE * rng.standard_normal(count))
     given = measured(given, times * np.exp(NOISE * rng.standard_normal(ROWS)))
     return outcome(f"cluster {seed}", given, measured(others, noisy), exact)
 

@@ -48,10 +48,9 @@ def test_slopes_are_those_of_differences_and_the_pace_is_a_constant_factor(steps
     point = np.random.default_rng(1).uniform(-0.3, 0.1, len(names))
     points = np.tile(point, (len(rows), 1))
     errors, slopes = steps.evaluated(rows, points, names)
-    for k in range(len(names)):
-        apart = points.copy()
-        apart[:, k] += 1e-5
-        assert (steps.evaluated(rows, apart, names, False)[0] - errors) / 1e-5 == pytest.approx(slopes[:, k], abs=1e-4)
+    for direction in np.random.default_rng(2).uniform(-1, 1, (2, len(names))):
+        apart = steps.evaluated(rows, points + 1e-5 * direction, names, False)[0]
+        assert (apart - errors) / 1e-5 == pytest.approx(slopes @ direction, abs=1e-4)
     plain, slower = (steps.evaluated(rows, np.full((len(rows), 1), np.log(f)), (PACE,), False)[0] for f in (1.0, 0.8))
     assert slower - plain == pytest.approx(np.full(len(rows), np.log(1.25)), abs=1e-6)
 
@@ -65,7 +64,7 @@ def test_layouts_stay_together(steps):
 
 def test_a_drawn_cluster_is_found_again():
     """12 steps with 5 % noise: other layouts on other numbers of devices are predicted, better than by a factor."""
-    found = drawn.synthetic(101)
+    found = drawn.synthetic(101, 16)
     assert found.calibrated < 0.06 < found.catalog
     assert found.calibrated <= found.constant
     assert found.covered > 0.7
@@ -148,6 +147,17 @@ def test_the_file_of_a_cluster_answers_questions(monkeypatch, capsys, tmp_path, 
     assert re.search(r"constant factor \* +0\.00\d", told)
     assert "all rates; times / it" in told
     assert drawn.times_of(load_catalog(mine), records) == pytest.approx([r.value for r in slower], rel=5e-3)
+    assert re.search("next: perfgrid train .* --on h100-sxm-80gb --devices .* --catalog", told)
+    device = load_catalog(mine).entry("device", DEVICE)
+    assert (device.values["usual_topology"], device.values["training_software"]) == (drawn.TOPOLOGY, drawn.SOFTWARE)
+
+
+@pytest.mark.slow
+def test_the_next_command_runs(monkeypatch, capsys, tmp_path, steps):
+    """Calibrate, then the command that it prints; the measured stack is taken without being named."""
+    records = [row.record for row in steps.rows]
+    file = written(tmp_path / "mine.jsonl", drawn.measured(records, drawn.times_of(steps.catalog, records)))
+    _, told, _ = run(monkeypatch, capsys, "calibrate", file, "-o", tmp_path / "mine.toml")
     (command,) = re.findall("next: perfgrid (.*)", told)
     status, told, _ = run(monkeypatch, capsys, *command.split())
     assert status == 0
@@ -171,9 +181,20 @@ step_gap = "1 s"
     (tmp_path / "wrong.toml").write_text(text.replace("[software.", "[softwares."), encoding="utf-8")
     with pytest.raises(PerfgridError, match=r"kind at the top must be one of .* found None"):
         load_catalog(tmp_path / "wrong.toml")
+
+
+@pytest.mark.slow
+def test_explain_and_best_take_a_catalog(monkeypatch, capsys, tmp_path):
+    text = '[device.h100-sxm-80gb]\nextends = "h100-sxm-80gb"\nhbm_efficiency = 0.5\n'
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     (tmp_path / "study.toml").write_text(GOOD.format(**PARTS), encoding="utf-8")
+    more = ("--catalog", tmp_path / "mine.toml")
     at = ("explain", tmp_path / "study.toml", "step_time", "--json", "--at", "best")
-    values = [
-        json.loads(run(monkeypatch, capsys, *at, *more)[1]) for more in ((), ("--catalog", tmp_path / "mine.toml"))
-    ]
-    assert values[0]["story"]["value"] < values[1]["story"]["value"]
+    values = [json.loads(run(monkeypatch, capsys, *at, *own)[1])["story"]["value"] for own in ((), more)]
+    assert values[0] < values[1]
+    least = ("best", tmp_path / "study.toml", "--minimize", "step_time", "--over", "parallelism", "--json")
+    status, told, _ = run(monkeypatch, capsys, *least, *more)
+    assert status == 0
+    assert json.loads(told)["best"]
+    status, _, err = run(monkeypatch, capsys, "explain", tmp_path / "result.nc", "step_time", *more)
+    assert (status, "--catalog applies to a study" in err) == (2, True)
