@@ -17,7 +17,8 @@ import numpy as np
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest, together
 
-from .calibration import NOISE, damped
+from .calibration import NOISE
+from .calibration import damped as damped_beyond
 from .design import Row
 from .measured import Factor, Measured
 from .metrics import Error, error_of
@@ -26,6 +27,7 @@ from .schema import Record, data, read_records, record_files
 FEWEST = 3  # rows
 FOLDS = 6  # most groups of held-out rows
 STEPS = 10  # of Gauss-Newton
+DAMPED = 0.05  # error beyond which the loss grows linearly: what repeated steps of one cluster scatter
 FURTHEST = 0.7  # change of a factor's logarithm in one step
 SETTLED = 1e-3
 USUAL_ROWS = 6.0  # rows for which the scatter that is usual within a source of the stack counts (`ranking_error`)
@@ -134,6 +136,11 @@ def records_of(paths: Iterable[str | Path], catalog: Catalog, group: Collection[
         if unknown := [name for name in wanted if name not in known]:
             raise PerfgridError(f"no record is of {what} {unknown[0]!r}{nearest(unknown[0], known)}")
     return [r for r in records if (not group or r.group in group) and on in (None, r.device)]
+
+
+def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals of the fit and their derivatives: few outliers among few rows decide little."""
+    return damped_beyond(errors, DAMPED)
 
 
 def row_weights(measured: Measured) -> np.ndarray:
