@@ -141,7 +141,7 @@ def layouts(catalog: Catalog, rng: np.random.Generator, sizes: Sequence[int], co
                 continue
             dp, microbatch = devices // (tp * pp * cp), int(rng.choice((1, 2, 4)))
             batch = dp * microbatch * int(rng.choice((1, 2, 4, 8, 16)))
-            plan = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero": int(rng.choice((0, 1)))}
+            plan: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero": int(rng.choice((0, 1)))}
             plan["recompute"] = str(rng.choice(("none", "selective", "full")))
             tried += 1
             model, length = str(rng.choice(MODELS)), int(rng.choice((4096, 8192)))
@@ -170,13 +170,17 @@ def drawn_cluster(rng: np.random.Generator) -> dict[str, Any]:
     0.8 to 1; the host takes 1 to 3 times as long, and so do gaps; latencies 1 to 2 times.
     """
     catalog, chip = load_catalog(), rng.uniform(0.6, 1.0)
-    factors = {("device", DEVICE, name): chip * rng.uniform(0.9, 1.0) for name in ON_CHIP}
+    factors: dict[tuple[str, str, str], float] = {
+        ("device", DEVICE, name): chip * rng.uniform(0.9, 1.0) for name in ON_CHIP
+    }
     factors |= {("device", DEVICE, "hbm_efficiency"): rng.uniform(0.6, 1.0)}
     factors |= {("device", DEVICE, f"{tier}_efficiency"): rng.uniform(0.3, 1) for tier in ("scale_up", "scale_out")}
     factors |= {("software", SOFTWARE, name): rng.uniform(0.8, 1) for name in ("dp_overlap", "tp_overlap")}
     factors |= {("software", SOFTWARE, name): rng.uniform(1, 3) for name in ("host_launch_time", "step_gap")}
     factors |= {("topology", TOPOLOGY, "library_launch_latency"): rng.uniform(1, 2)}
-    values = {key: float(str(catalog.entry(*key[:2]).values[key[2]])) * factor for key, factor in factors.items()}
+    values: dict[tuple[str, str, str], Any] = {
+        key: float(str(catalog.entry(*key[:2]).values[key[2]])) * factor for key, factor in factors.items()
+    }
     late = rng.uniform(1, 2)
     steps = catalog.entry("topology", TOPOLOGY).values["tier_step_latency"]
     assert isinstance(steps, dict)
