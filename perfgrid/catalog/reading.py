@@ -22,8 +22,8 @@ class Malformed(PerfgridError):
     """Text that is not what it should be, TOML or JSON."""
 
 
-def check_file(path: Path) -> Path:
-    """The path of a regular file of at most `LARGEST_FILE` bytes; PerfgridError for anything else, such as a pipe."""
+def check_file(path: Path, largest: int = LARGEST_FILE) -> Path:
+    """The path of a regular file of at most so many bytes; PerfgridError for anything else, such as a pipe."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # a path may hold a null character
@@ -32,16 +32,16 @@ def check_file(path: Path) -> Path:
         raise PerfgridError(f"{path}: cannot be read: it is a folder, such as a store of results, and no file")
     if not stat.S_ISREG(found.st_mode):
         raise PerfgridError(f"{path}: cannot be read: it is a pipe or a device and no file")
-    if found.st_size > LARGEST_FILE:
-        sizes = f"{found.st_size / 2**20:,.0f} MiB, and at most {LARGEST_FILE / 2**20:g} MiB"
+    if found.st_size > largest:
+        sizes = f"{found.st_size / 2**20:,.0f} MiB, and at most {largest / 2**20:g} MiB"
         raise PerfgridError(f"{path}: cannot be read: it holds {sizes} are read")
     return path
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
     """The text of a file in UTF-8. PerfgridError where it cannot be read."""
     try:
-        return check_file(path).read_text(encoding="utf-8-sig")
+        return check_file(path, largest).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise PerfgridError(f"{path}: cannot be read: it is not a text file (UTF-8)") from None
     except OSError as error:

@@ -20,7 +20,18 @@ from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
 from perfgrid.study.file import POOLS
 from perfgrid.study.own_formulas import own_formulas
-from perfgrid.study.study import Study, content_of, load_study
+from perfgrid.study.study import Study, content_of, load_study, setting_of
+from perfgrid.validation.measurements.measured import Measured
+
+
+def measured_files(
+    files: list[Path] | None, kind: str | None, job: list[Path] | None, on: str | None, settings: list[str] | None
+) -> list[Measured]:
+    """Files of measurements with what they leave open. PerfgridError for that without files."""
+    stated = dict(setting_of(setting) for setting in settings or ())
+    if not files and (kind or job or on or stated):
+        raise PerfgridError("--as, --job, --on and --set belong to files of measurements: name some")
+    return [Measured(path, kind, tuple(job or ()), on, stated) for path in files or ()]
 
 
 def names_in(text: str | None) -> list[str]:

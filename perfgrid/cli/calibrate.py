@@ -30,11 +30,16 @@ from perfgrid.validation.cluster_file import (
 from perfgrid.validation.measured import Measured
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
-from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
+from .arguments import measured_files
+from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 
 
 def calibrate_command(
     files: Records = None,
+    kind: KindOfFile = None,
+    job: JobFiles = None,
+    on: OnDevice = None,
+    facts: Facts = None,
     software: Annotated[
         list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,
@@ -62,7 +67,14 @@ def calibrate_command(
     if on is not None:
         raise PerfgridError("--on chooses the records of a cluster: give it without --software and --device")
     table = "software" if software else "device"
-    found = calibrate(files or (), table, software or device or (), constant or (), known, group or ())
+    found = calibrate(
+        measured_files(files, kind, job, on, facts),
+        table,
+        software or device or (),
+        constant or (),
+        known,
+        group or (),
+    )
     today = datetime.now(UTC).date()
     if output is not None:
         write_text(output, overlay(found, known, today))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import xarray as xr
@@ -10,12 +11,15 @@ from typer import Argument, Option
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.story_text import as_data
 from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
+from perfgrid.cli.printing.profile import print_profile
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
+from perfgrid.pictures.figures.draw import check_figure, matplotlib
 from perfgrid.printing.console import err, print_json
 from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
+from perfgrid.validation.own_profile import own_profile
 
 from .arguments import chosen_labels, design_labels, study_or_result, with_catalog
 from .launching import Launcher
@@ -34,6 +38,10 @@ def explain_command(
     ] = None,
     sources: Annotated[bool, Option("--sources", help="Add the source and the formula of every part.")] = False,
     everything: Annotated[bool, Option("--all", help="Print every formula below the number instead.")] = False,
+    trace: Annotated[
+        Path | None, Option("--trace", help="Trace of PyTorch's profiler (.json, .json.gz) to compare the step with.")
+    ] = None,
+    figure: Annotated[Path | None, Option("--plot", help="Picture of that comparison (.png, .svg, .pdf).")] = None,
     launch: Launch = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -46,11 +54,22 @@ def explain_command(
         raise PerfgridError("--json holds the sources: give it without --sources")
     if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
+    if figure is not None and trace is None:
+        raise PerfgridError("--plot draws the comparison with a trace: give --trace FILE")
+    if figure is not None:
+        matplotlib()
+        check_figure(figure, overwrite)
     own = own_formulas(formulas)
     subject = study_or_result(what, with_catalog(what, settings, files), own)
     launcher = Launcher.of(launch, overwrite, as_json)
     if launcher and not isinstance(subject, Study):
         raise PerfgridError("--launch needs a study (.toml), not a result")
+    if trace is not None:
+        if not isinstance(subject, Study) or quantity != "step_time":
+            raise PerfgridError("--trace compares the step_time of a study (.toml)")
+        found = own_profile(subject, chosen_labels(subject, labels, as_json, (quantity,)), trace)
+        print_profile(found, trace, figure, overwrite, as_json)
+        return
     try:
         chosen = chosen_labels(subject, labels, as_json, (quantity,))
         found = explain(subject, quantity, chosen, own)

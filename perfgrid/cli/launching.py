@@ -16,7 +16,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.jobs.design import launch_of
 from perfgrid.jobs.formats import Format, format_of
-from perfgrid.jobs.settings import COMMENTED
+from perfgrid.jobs.syntaxes import COMMENTED
 from perfgrid.printing.console import err, print_line
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import Study, load_study

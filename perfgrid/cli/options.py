@@ -66,7 +66,21 @@ Settings = Annotated[
 Formulas = Annotated[
     Path | None, Option("--formulas", help="Python file with formulas of your own (.py). It is run: see SECURITY.md.")
 ]
-Records = Annotated[list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")]
+Records = Annotated[
+    list[Path] | None,
+    Argument(
+        help="Records (.jsonl), tables (.csv), logs, traces, or folders of them. Default: the records of perfgrid."
+    ),
+]
+KindOfFile = Annotated[str | None, Option("--as", help="Kind of the files. Default: by what they hold.")]
+JobFiles = Annotated[
+    list[Path] | None, Option("--job", help="Configuration or study behind logs and tables; repeatable.")
+]
+OnDevice = Annotated[str | None, Option("--on", help="Device of the catalog, if the files name none.")]
+Facts = Annotated[
+    list[str] | None,
+    Option("--set", help="What the files leave open, such as model=llama-3.1-8b or sequence_length=4096."),
+]
 CatalogFiles = Annotated[list[Path] | None, Option("--catalog", help="Catalog file or folder to add.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.", callback=table_or_json)]
 Wide = Annotated[

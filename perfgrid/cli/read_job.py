@@ -11,8 +11,10 @@ import tomli_w
 from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
+from perfgrid.analysis.pools import join_pools
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_files
@@ -23,6 +25,8 @@ from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+
+SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
 def read_job_command(
@@ -35,6 +39,9 @@ def read_job_command(
     model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
     settings: Annotated[
         list[str] | None, Option("--set", help="What the files leave open, such as sequence_length=4096.")
+    ] = None,
+    which: Annotated[
+        str | None, Option(help="Of several launches or recipes in a file: its number, from 1, or its name.")
     ] = None,
     topology: Topology = None,
     software: Software = None,
@@ -50,7 +57,7 @@ def read_job_command(
     """Read the configuration of a training or serving job as a study of one design."""
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
-    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known)
+    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
     found = None
@@ -64,6 +71,8 @@ def read_job_command(
     print_job(job)
     if found is not None:
         print_suggestions(found)
+        if (version := job.format.writable(job.version)) != job.version:
+            out.print(f"settings are those of {job.format.title} {version}: of {job.version} none are written")
     if output is not None:
         out.print(f"saved {output}")
 
@@ -80,7 +89,8 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
         check_output(beside, overwrite, ".toml")
         write_text(beside, text)
         named.append(beside)
-    build_study(content, str(output), load_catalog(*named)).plan()  # before anything refers to it
+    checked = join_pools(content, catalog=load_catalog(*named)) if job.pools else None
+    (checked or build_study(content, str(output), load_catalog(*named))).plan()  # before anything refers to it
     content |= {"catalog": [os.path.relpath(file, output.parent) for file in named]} if named else {}
     write_text(output, tomli_w.dumps(content))
 
@@ -103,13 +113,16 @@ def print_job(job: Job) -> None:
 
 
 def print_suggestions(found: Suggestions) -> None:
-    """The predicted step of the job, single changes by gain, and the best combination."""
+    """The prediction for the job, single changes by gain, and the best combination."""
     low, high = found.interval
-    _, texts = column([found.step_time, low, high], "s")
-    unit, _ = column([found.step_time], "s")
-    time, first, last = (text.strip() for text in texts)
+    name, unit = ("step", "s") if found.aim == "step_time" else (found.aim.replace("_", " "), "/s")
+    _, texts = column([found.value, low, high], unit)
+    unit, _ = column([found.value], unit)
+    own, first, last = (text.strip() for text in texts)
     out.print()
-    out.print(f"step of the job: {time} ({first} to {last}) {unit}, {found.memory / 2**30:.4g} GiB of memory")
+    beside = "".join(f", {SHORT[n]} {v * 1e3:.4g} ms" for n, v in found.beside.items())
+    memory = f"{found.memory / 2**30:.4g} GiB of memory"
+    out.print(f"{name} of the job: {own} ({first} to {last}) {unit}, {memory}{beside}")
     for reason in found.why_not:
         out.print(f"the job itself is predicted not to run: {reason}")
     changes = [*found.singles, *([found.combination] if found.combination else [])]
@@ -123,10 +136,13 @@ def print_suggestions(found: Suggestions) -> None:
         gain = f"{1 / change.ratio - 1:+.1%}"
         within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
         memory = f"{change.memory / 2**30:.4g}"
-        rows.append((name + told, gain, within, memory, "tie" if change.tied else ""))
-    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", "")
+        others = (f"{value * 1e3:.4g}" for value in change.beside.values())
+        marks = (["tie"] if change.tied else []) + (["number format"] if {*change.changes} & {*KEPT} else [])
+        rows.append((name + told, gain, within, memory, *others, ", ".join(marks)))
+    times = (f"{SHORT[n]} [ms]" for n in found.beside)
+    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", *times, "")
     out.print()
-    print_table(headers, rows, right=headers[1:4], prose=headers[:1], names=False)
+    print_table(headers, rows, right=headers[1:-1], prose=headers[:1], names=False)
     refused = sum(found.infeasible.values())
     out.print(f"{found.tried:,} designs tried; of single changes {refused} are not feasible")
 

@@ -18,16 +18,33 @@ from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
 from perfgrid.pictures.views.make import picture_of
 from perfgrid.printing.console import err, out, print_json, print_line
 from perfgrid.printing.tables import print_table
-from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
+from perfgrid.validation.report import (
+    HEADERS,
+    OWN,
+    WORST,
+    assumptions,
+    error_rows,
+    own_rows,
+    reason_rows,
+    worst_rows,
+)
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
-from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
+from .arguments import measured_files
+from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 from .saving import Target
+
+MOST_SHOWN = 40  # records of a user's own files that are all printed
+FEWEST_ERRORS = 4  # of them from which on their errors are, too
 
 
 def validate_command(
     files: Records = None,
+    kind: KindOfFile = None,
+    job: JobFiles = None,
+    on: OnDevice = None,
+    facts: Facts = None,
     group: Annotated[str | None, Option("--group", help="Source whose records to use.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Result file (.nc), one row per record.")] = None,
     overwrite: Overwrite = False,
@@ -65,7 +82,8 @@ def validate_command(
         check_figure(figure, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
-    found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
+    measured = measured_files(files, kind, job, on, facts)
+    found = validate(UNSEEN if unseen else measured, group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
     if output is not None:
@@ -80,7 +98,11 @@ def validate_command(
             print_line(line)
         print_explanation(derivation, INNER, DEPTH if depth is None else depth)
     else:
-        _print(found, verbose)
+        own = bool(files) and len(found.predictions) <= MOST_SHOWN
+        if own:
+            _print_own(found)
+        if not own or sum(p.predicted is not None for p in found.predictions) >= FEWEST_ERRORS:
+            _print(found, verbose, worst=not own)
     if found.problems:
         raise Exit(1)
 
@@ -96,6 +118,9 @@ def _compared(p: Prediction) -> list[str]:
     """What was measured, by whom, and what is predicted."""
     unit, source = UNITS[p.record.quantity], p.record.source
     lines = [f"measured: {p.record.quantity} = {number(p.record.value, unit)} [{source.title}, {source.where}]"]
+    if p.record.quartiles:
+        low, high = (number(end, unit) for end in p.record.quartiles)
+        lines.append(f"half of the steps within {low} to {high}; {p.record.note}")
     if p.predicted is not None and p.ratio is not None:
         ends = [number(end, unit) for end in p.ends or ()]
         inside = f"; 90 of 100 within {' to '.join(ends)}" if ends else ""
@@ -107,13 +132,34 @@ def _compared(p: Prediction) -> list[str]:
     return lines
 
 
-def _print(found: Validation, verbose: bool) -> None:
+def _print_own(found: Validation) -> None:
+    """Every record of a user's own files, and what was assumed of them."""
+    rows = own_rows(found.predictions)
+    kept = [i for i in range(len(OWN)) if any(row[i] for row in rows)]
+    headers = [OWN[i] for i in kept]
+    rows = [[row[i] for i in kept] for row in rows]
+    print_table(headers, rows, right=OWN[1:5], drop=[OWN[3]], prose=OWN[5:])
+    if told := assumptions(found.predictions):
+        out.print()
+        out.print_items("assumed:", told)
+    for name, stacks in found.assumed().items():
+        out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
+    if found.problems:
+        out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")
+
+
+def _print(found: Validation, verbose: bool, worst: bool = True) -> None:
+    """Errors by source, and of many records the largest deviations and why some are not predicted."""
+    if not worst:
+        out.print()
     summary = found.summary()
     rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]}, found.whole())
     out.print(
         "error of predictions, |ln(predicted / measured)|, compared with one constant per device and with other tools"
     )
     print_table(HEADERS, rows, right=HEADERS[1:], drop=[*reversed(HEADERS[8:]), "over memory", "MAPE"])
+    if not worst:
+        return
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:

@@ -14,7 +14,8 @@ from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study
 
-from .formats import USUAL, Format, glossary
+from .deploy import write_deployment
+from .formats import USUAL, Format, formats, glossary
 from .job import Job
 from .write import OVERLAPS, Launch, write_launch
 
@@ -33,6 +34,7 @@ OUTPUTS = {
         "output_tokens_per_second_per_device",
         "memory_per_device",
     ),
+    "pools": ("time_to_first_token", "time_per_output_token", "largest_request_rate", "running_batch"),
 }
 REQUIRED = {
     "training": {
@@ -59,6 +61,8 @@ def study_content(
         if job.values.get(name) is None:
             raise PerfgridError(f"the configuration states no {name}: give it with {option}")
     software = software or job.format.software
+    if job.pools:
+        return _pools_content(job, device, topology, software, title)
     axes: dict[str, Any] = {"model": [job.model.name], "device": [device]}
     axes |= {} if topology is None else {"topology": [topology]}
     axes["software"] = [software]
@@ -67,7 +71,9 @@ def study_content(
     overrides = {n: v for n, v in others.items() if glossary()[n].of == "software"}
     parameters = {n: v for n, v in others.items() if n not in overrides}
     if workload == "inference" and "batch" in parameters:
-        parameters.setdefault("batch_rule", "concurrency")
+        parameters.setdefault("batch_rule", "clients")
+    elif workload == "inference" and "request_rate" in parameters:
+        parameters.setdefault("batch_rule", "rate")
     content = {
         "title": title,
         "outputs": list(OUTPUTS[workload]),
@@ -78,6 +84,35 @@ def study_content(
     content |= {"workload_parameters": parameters} | ({"overrides": overrides} if overrides else {})
     best = {"minimize": "step_time"} if workload == "training" else {"maximize": OUTPUTS[workload][2]}
     return content | {"best": {"over": ["parallelism"], **best}}
+
+
+def _pools_content(job: Job, device: str, topology: str | None, software: str, title: str) -> dict[str, Any]:
+    """The content of a study of two pools, each with a layout of its own."""
+    axes: dict[str, Any] = {"model": [job.model.name if job.model else ""], "device": [device]}
+    axes |= {} if topology is None else {"topology": [topology]}
+    axes["software"] = [software]
+    content: dict[str, Any] = {
+        "title": title,
+        "workload": "pools",
+        "outputs": list(OUTPUTS["pools"]),
+        "dtype": "float64",
+    }
+    held = {pool: dict(one.values) for pool, one in job.pools.items()}
+    first, second = held.values()
+    same = {n: v for n, v in first.items() if second.get(n) == v and n not in LAYOUT}
+    both = {n: v for n, v in same.items() if glossary()[n].of == "workload" and n != "pools"}
+    if "batch" in both:
+        both.setdefault("batch_rule", "clients")
+    elif "request_rate" in both:
+        both.setdefault("batch_rule", "rate")
+    content |= {"axes": axes, "workload_parameters": both}
+    for pool, values in held.items():
+        own = {n: v for n, v in values.items() if n not in (*both, *LAYOUT, "pools")}
+        over = {n: v for n, v in own.items() if glossary()[n].of == "software"}
+        table = {"axes": {"parallelism": {n: [values[n]] for n in LAYOUT if n in values and n != "chunks"}}}
+        table |= {"workload_parameters": rest} if (rest := {n: v for n, v in own.items() if n not in over}) else {}
+        content[pool] = table | ({"overrides": over} if over else {})
+    return content
 
 
 def model_text(job: Job, catalog: Catalog) -> str:
@@ -136,7 +171,14 @@ def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: st
         domain = {"domain": gcd(int(size), devices)} if isinstance(size, float) else {}
     on = f" on {devices} {design.device}" if design.device else ""
     stack = f", predicted for {design.software}" if design.software else ""
-    return write_launch(design.values | domain, design.model, form, version, f"{design.model.title}{on}{stack}")
+    engines = {word: name for word, name in form.engines.items() if formats()[name].software == design.software}
+    form = form.model_copy(update={"engines": engines}) if engines else form
+    return written(design.values | domain, design.model, form, version, f"{design.model.title}{on}{stack}")
+
+
+def written(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:
+    """A design as the configuration of a framework, or as a deployment of an engine. Errors as of `write_launch`."""
+    return (write_deployment if form.engines else write_launch)(values, model, form, version, title)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from math import nan, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
-from .settings import Syntax
+from .syntaxes import Syntax
 
 FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
@@ -48,6 +48,8 @@ class Key(_Row):
     above: int = 0  # the largest value that is not written
     words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
     inverted: bool = False  # of a flag
+    note: str = ""  # told beside it
+    only: str | None = None  # written for models that have this, such as experts
     since: str | None = None
     until: str | None = None  # the first version without it
 
@@ -58,11 +60,20 @@ class Case(_Row):
     quantity: str
     value: bool | Number | str
     keys: Mapping[str, bool | Number | str | list[str]] = Field(default_factory=dict)
+    contains: Mapping[str, str] = Field(default_factory=dict)  # key -> a word of the list that it holds
     also: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside; env:NAME is a variable
     since: str | None = None
     until: str | None = None
     read: bool = True
     write: bool = True
+    only: str | None = None  # written for models that have this, such as experts
+
+
+class Refused(_Row):
+    """Values that a framework does not take together, and why."""
+
+    values: Mapping[str, bool | Number | str]
+    why: str
 
 
 class Product(_Row):
@@ -111,6 +122,7 @@ class Format(_Row):
     writes: Syntax | None = None
     written_since: str | None = None  # the first version that is written
     versions: tuple[str, ...]
+    dated: Mapping[Syntax, str] = Field(default_factory=dict)  # the version of files in a syntax, if none is stated
     command: str = ""  # what a written command line begins with; {names} stand for quantities
     keys: Mapping[str, Key]
     cases: tuple[Case, ...] = ()
@@ -123,10 +135,14 @@ class Format(_Row):
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
+    options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
+    tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
+    refused: tuple[Refused, ...] = ()
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
+    engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
 
     def equations(self, writing: bool = False) -> list[Product]:
         """Its products, to write a design with those that choose what reading leaves open."""
@@ -141,11 +157,27 @@ class Format(_Row):
             found.append(Product(left=parts[1], right=right, sums="+" in parts[2], when=when))
         return found
 
-    @property
+    @cached_property
     def by_name(self) -> dict[str, str]:
         """A key by each of its names, and of its cases."""
         names = {alias: key for key, of in self.keys.items() for alias in (key, *of.aliases)}
-        return names | {key: key for case in self.cases for key in case.keys}
+        return names | {key: key for case in self.cases for key in (*case.keys, *case.contains)}
+
+    @cached_property
+    def by_last_name(self) -> dict[str, str]:
+        """A key by its name without its table; of several alike the first."""
+        return {name.rpartition(".")[2]: key for name, key in reversed(self.by_name.items())}
+
+    def name_of(self, key: str) -> str:
+        """The key of the format that a stated key is: outside the tables that it has, by its last name alone."""
+        if key in self.by_name or not self.tables or key.partition(".")[0] in self.tables:
+            return self.by_name.get(key, key)
+        inner = key.partition(".")[2]
+        return inner if inner.partition(".")[0] in self.tables else self.by_last_name.get(key.rpartition(".")[2], key)
+
+    def matters(self, key: str) -> bool:
+        """Whether a stated key states a quantity."""
+        return self.name_of(key) in self.by_name or key in self.renamed
 
     def shown(self, key: str) -> str:
         """A key as its users write it."""
@@ -158,6 +190,11 @@ class Format(_Row):
         if version not in self.versions:
             raise PerfgridError(f"{self.name}: version {version!r} is not known; known are {', '.join(self.versions)}")
         return version
+
+    def writable(self, version: str) -> str:
+        """A version, or the first after it that is written."""
+        first = self.versions.index(self.written_since or self.versions[0])
+        return self.versions[max(first, self.versions.index(version))]
 
     def has(self, row: Key | Case, version: str) -> bool:
         """Whether a version has a key or a case."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ class Job:
 
     ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
     why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
+    ``pools``: the jobs of prefill and decode where both are not of one layout; ``values`` are then those of decode.
     """
 
     format: Format
@@ -26,6 +28,7 @@ class Job:
     understood: list[tuple[str, str, str]] = field(default_factory=list)
     assumed: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: list[tuple[str, str, str]] = field(default_factory=list)
+    pools: Mapping[str, Job] = field(default_factory=dict)
 
     @property
     def share(self) -> float:

@@ -20,9 +20,19 @@ PADDING = 2**14  # entries by which a framework's vocabulary may exceed the publ
 UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
 _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
 _VARIANT = re.compile(
-    r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|bf16|mxfp4|preview|thinking|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
+    r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|fp4|bf16|mxfp4|awq|gptq|int4|w4a16|preview|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
 )
-_ALIASES = {"meta-llama": "llama", "qwen2.5": "qwen-2.5", "mistral-large-instruct": "mistral-large"}
+_RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
+_LLAMA_3 = re.compile(r"(?:meta-)?llama-?3(?:\.3)?-(8b|70b)")  # 3 and 3.3 have the shape of 3.1
+_SAME_SHAPE = {  # other names of what the catalog has
+    **dict.fromkeys(("deepseek-r1", "deepseek-v3.1"), "deepseek-v3"),
+    **{"deepseek-v3.2-exp": "deepseek-v3.2", "llama-4-scout-17b-16e": "llama-4-scout"},
+    "llama-4-maverick-17b-128e": "llama-4-maverick",
+}
+_STORED = {  # end of a name on a hub -> format of weights, and of products
+    **{"fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"), "fp4": ("fp4", "fp4"), "bf16": ("bf16", "bf16")},
+    **dict.fromkeys(("awq", "gptq", "int4", "w4a16"), ("int4", "bf16")),
+}
 
 
 def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,17 +101,29 @@ def of_model(model: Entry) -> dict[str, Any]:
     return found
 
 
+def of_named(model: Entry, name: str) -> dict[str, Any]:
+    """The same for a model by its name on a hub, whose end may state another format of its weights."""
+    stored = _STORED.get(re.split(r"[-_]", name.rstrip("/").lower())[-1])
+    return of_model(model) | ({"published_weights": stored[0], "published_products": stored[1]} if stored else {})
+
+
 def named_model(catalog: Catalog, text: str) -> Entry | None:
     """The model of the catalog that a name on a hub or a path stands for, as far as they are called alike."""
     models = catalog.tables["model"]
     if text in models:
         return models[text]
-    name = text.rstrip("/").rpartition("/")[2].lower()
+    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
     while (shorter := _VARIANT.sub("", name)) != name:
         name = shorter
     name = name.replace("_", "-")
+    name = _SAME_SHAPE.get(name, name.removesuffix("-thinking"))
     plain = {re.sub(r"[-.]", "", known): entry for known, entry in models.items()}
-    for tried in (name, name.removeprefix("meta-"), re.sub(r"-a\d+(\.\d+)?b", "", name)):
+    for tried in (
+        name,
+        name.removeprefix("meta-"),
+        _LLAMA_3.sub(r"llama-3.1-\1", name),
+        re.sub(r"-a\d+(\.\d+)?b", "", name),
+    ):
         if found := plain.get(re.sub(r"[-.]", "", tried)):
             return found
     return None

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import read_text
-from perfgrid.catalog.schema import convert
-from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
+from perfgrid.engine.errors import PerfgridError
 
-from .formats import USUAL, Case, Format, Key, format_of, formats, glossary, reason_to_ignore, solved
-from .job import UNKNOWN, Job
-from .models import model_in, named_model, of_model
-from .settings import Settings, settings_of
+from .deployments import is_deployment, read_deployment
+from .formats import USUAL, Format, format_of, formats, glossary
+from .job import Job
+from .models import model_in, named_model, of_named
+from .reader import Reader, check_experts
+from .settings import settings_of
+from .syntaxes import syntax_of
 
 MOST_FILES = 20
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")
-_DEFAULT = "not stated: the default of {title}"
-TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def read_files(paths: list[Path], **options: Any) -> Job:
@@ -37,6 +38,7 @@ def read_job(
     model: str | None = None,
     stated: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
+    which: str | None = None,
 ) -> Job:
     """The job that a configuration of a framework states.
 
@@ -53,6 +55,8 @@ def read_job(
         Further quantities that it leaves open, such as ``{"sequence_length": 4096}``.
     catalog
         A loaded catalog. Default: the built-in one.
+    which
+        Of several launches or recipes in one file: its number, from 1, or its name.
 
     Returns
     -------
@@ -77,25 +81,47 @@ def read_job(
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
     written = _WRITTEN.search(next(iter(texts.values()), ""))
-    form, version = format_of(format or (written[1] if written else None) or _recognised(texts))
-    reader = _Reader(form, version, settings_of(texts, form.syntaxes))
-    given = dict(stated or {}) | ({} if devices is None else {"devices": devices})
-    where = f"{', '.join(texts)}: "
+    named = format or (written[1] if written else None) or _recognised(texts)
+    form, version = format_of(named)
+    if "@" not in named and form.dated:
+        version = form.dated.get(syntax_of(next(iter(texts.values()), ""), form.syntaxes), version)
+    given = dict(stated or {})
     catalog = catalog or load_catalog()
+    if form.engines:
+        read = partial(_job, given=given, model=model, catalog=catalog, which=None)
+        return read_deployment(texts, form, version, read)
+    given |= {} if devices is None else {"devices": devices}
+    return _job(texts, form, version, given, model, catalog, which)
+
+
+def _job(
+    texts: Mapping[str, str],
+    form: Format,
+    version: str,
+    given: Mapping[str, Any],
+    model: str | None,
+    catalog: Catalog,
+    which: str | None,
+) -> Job:
+    """The job of texts in a known format."""
+    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which))
+    where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
         named = model or reader.found.get(form.named or "")
         if named and (by_name := named_model(catalog, str(named))) is not None:
-            for name, value in of_model(by_name).items():
+            for name, value in of_named(by_name, str(reader.found.get(form.named or "") or named)).items():
                 reader.found.setdefault(name, value)
     values = reader.values(where)
     entry, own, told = model_in(catalog, form, values, model, where)
     kept = {
         n: v for n, v in values.items() if n in glossary() and glossary()[n].of != "model" and v not in (None, USUAL)
     }
+    if kept.get("recompute") != "layers":
+        kept.pop("recompute_layers", None)
     experts = entry.values["experts"] if entry is not None else values.get("experts")
     kept = {n: v for n, v in kept.items() if n not in ("ep", "etp") or experts}
-    _check_experts(kept, where)
+    check_experts(kept, where)
     return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *told], reader.ignored)
 
 
@@ -106,200 +132,27 @@ def stated_values(
 
     ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.
     """
-    reader = _Reader(form, version, settings_of({"this design": text}, form.syntaxes))
+    reader = Reader(form, version, settings_of({"this design": text}, form.syntaxes))
     reader.state(given, "this design: ")
     for name, value in own.items():
         reader.found.setdefault(name, value)
     return reader.values("this design: ")
 
 
-class _Reader:
-    """The settings of a job, on their way to quantities."""
-
-    def __init__(self, form: Format, version: str, settings: Settings):
-        self.form, self.version = form, version
-        self.found: dict[str, Any] = {}
-        self.origins: dict[str, str] = {}  # quantity -> the key that states it
-        self.understood: list[tuple[str, str, str]] = []
-        self.assumed: list[tuple[str, str, str]] = []
-        self.ignored = [(form.shown(key), value, why) for key, value, why in settings.unread]
-        self.settings, self.files = self._named(settings)
-        cases = {key for case in form.cases for key in case.keys}
-        for key, value in self.settings.items():
-            if key in form.keys:
-                self._take(key, form.keys[key], value)
-            elif key not in cases:
-                why = reason_to_ignore(form, key) or self._unknown(key)
-                self.ignored.append((form.shown(key), _text(value), why))
-
-    def _named(self, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
-        """Settings by today's names of their keys; those of another version are noted."""
-        values, files, names = {}, {}, self.form.by_name
-        for key, value in settings.values.items():
-            name = names.get(key, key)
-            if renamed := self.form.renamed.get(key):
-                name = renamed.to
-                told = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
-                self.assumed.append((self.form.shown(key), _text(value), told))
-            if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
-                span = f"since {row.since}" if row.since else f"until {row.until}"
-                raise PerfgridError(
-                    f"{settings.files[key]}: {self.form.shown(key)} is no key of {self.form.title} {self.version} "
-                    f"({span}): state the version, as in --format {self.form.name}@{self.form.versions[-1]}"
-                )
-            values[name], files[name] = value, settings.files[key]
-        return values, files
-
-    def _unknown(self, key: str) -> str:
-        near = nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
-        return f"{UNKNOWN} to perfgrid for {self.form.title}{near}"
-
-    def _take(self, key: str, row: Key, value: Any) -> None:
-        """Take in the value of a key that states one quantity."""
-        text = _text(value)
-        if row.empty is not None and text in row.unset:
-            text = value = str(row.empty)
-        elif text in row.unset or value is None:
-            self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
-            return
-        found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
-        if row.quantity in self.found and self.found[row.quantity] != found:
-            first = self.origins[row.quantity]
-            raise PerfgridError(
-                f"{self.files[key]}: {self.form.shown(key)} {text} contradicts {first}: both state {row.quantity}"
-            )
-        self.found[row.quantity], self.origins[row.quantity] = found, self.form.shown(key)
-        self.understood.append((self.form.shown(key), text, f"{row.quantity} = {_text(found)}"))
-
-    def state(self, given: Mapping[str, Any], where: str) -> None:
-        """Take in what the user states, and what several keys state together."""
-        for name, value in given.items():
-            if name not in glossary():
-                raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
-            value = _plain(convert(glossary()[name], value, name), name)
-            if self.found.setdefault(name, value) != value:
-                raise PerfgridError(f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {_text(value)}")
-        for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
-            if quantity not in self.found:
-                self._decide(quantity)
-
-    def values(self, where: str) -> dict[str, Any]:
-        """All quantities: those stated, those that follow, defaults."""
-        told = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
-        for case in self.form.cases:
-            for key in case.keys:
-                if key in self.settings and self.form.shown(key) not in told:
-                    told.add(self.form.shown(key))
-                    why = f"without effect beside the other keys, or not expressed ({case.quantity})"
-                    self.ignored.append((self.form.shown(key), _text(self.settings[key]), why))
-        values = solved(self.form, dict(self.form.implied) | self.found, where, self.origins)
-        for name, default in self.form.defaults.items():
-            if values.get(name) is not None:
-                continue
-            value = values.get(default) if isinstance(default, str) and default in values else default
-            if value is None or value == USUAL:
-                continue
-            values = solved(self.form, values | {name: value}, where, self.origins)
-            if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
-                keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
-                why = f"no {' or '.join(keys)}" if keys else "not stated"
-                self.assumed.append((name, _text(value), f"{why}: the default of {self.form.title}"))
-        for name in dict.fromkeys(case.quantity for case in self.form.cases):
-            if values.get(name) is None and name in glossary() and glossary()[name].optional:
-                keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
-                default = _text(glossary()[name].word(glossary()[name].default_value))
-                self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
-        return values
-
-    def _decide(self, quantity: str) -> None:
-        """The value of a quantity that several keys state: that of the first case which they satisfy."""
-        cases = [case for case in self.form.cases if case.quantity == quantity]
-        cases = [case for case in cases if case.read and self.form.has(case, self.version)]
-        for case in cases:
-            if not self._satisfied(case):
-                continue
-            stated = [key for key in case.keys if key in self.settings]
-            told = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            told = [key for key in dict.fromkeys(told) if _text(self.settings[key]) not in FALSE]
-            self.found[quantity] = case.value
-            for key in stated:
-                self.origins.setdefault(quantity, self.form.shown(key))
-                self._understand(key, quantity, case.value)
-            if not stated and told:
-                text = " ".join(f"{self.form.shown(key)} {_text(self.settings[key])}" for key in told)
-                why = f"this value or combination is not expressed; {quantity} = {_text(case.value)} is taken"
-                self.ignored.append((text, "", why))
-            elif not stated and quantity in glossary():
-                self.assumed.append((quantity, _text(case.value), _DEFAULT.format(title=self.form.title)))
-            return
-
-    def _understand(self, key: str, quantity: str, value: Any) -> None:
-        told = f"{quantity} = {_text(value)}"
-        text = _text(self.settings[key])
-        for i, (shown, _, before) in enumerate(self.understood):
-            if shown == self.form.shown(key):
-                self.understood[i] = (shown, text, f"{before}, {told}")
-                return
-        self.understood.append((self.form.shown(key), text, told))
-
-    def _satisfied(self, case: Case) -> bool:
-        for key, wanted in case.keys.items():
-            value = self.settings.get(key)
-            if isinstance(wanted, bool):
-                if (value is not None and _text(value).lower() not in FALSE) != wanted:
-                    return False
-            elif value is None or _text(value) not in map(_text, wanted if isinstance(wanted, list) else [wanted]):
-                return False
-        return True
-
-
-def _converted(row: Key, value: Any, where: str) -> Any:
-    """The value of a key in perfgrid's form. PerfgridError for what it may not hold."""
-    text = _text(value)
-    variable = glossary().get(row.quantity)
-    kind = row.kind or (variable.kind if variable else "integer")
-    if kind == "switch":
-        return (text.lower() not in FALSE) != row.inverted
-    if kind == "flag":
-        if text.lower() not in (*TRUE, *FALSE):
-            raise PerfgridError(f"{where} needs true or false, found {text!r:.60}")
-        return (text.lower() in TRUE) != row.inverted
-    if kind in ("text", "label", "code"):
-        if row.words and text not in row.words and variable is not None:
-            raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
-        return row.words.get(text, text)
-    try:
-        number = float(text.split()[0] if text.split() else text)
-    except ValueError:
-        raise PerfgridError(f"{where} needs a number, found {text!r:.60}") from None
-    if variable is not None and variable.kind in ("integer", "number"):
-        return _plain(convert(variable, number, where), row.quantity)
-    if kind == "integer" and (number != int(number) if abs(number) < 1e18 else True):
-        raise PerfgridError(f"{where} needs a whole number, found {text!r:.60}")
-    return int(number) if kind == "integer" else number
-
-
-def _check_experts(values: Mapping[str, Any], where: str) -> None:
-    """PerfgridError where the experts' ranks do not divide those of a stage."""
-    if "ep" not in values or "etp" not in values:
-        return
-    ranks = values.get("tp", 1) * values.get("cp", 1) * values.get("dp", 1)
-    if ranks % (values["ep"] * values["etp"]):
-        raise PerfgridError(
-            f"{where}ep {values['ep']} x etp {values['etp']} does not divide the {ranks} ranks tp x cp x dp of a stage"
-        )
-
-
 def _recognised(texts: Mapping[str, str]) -> str:
     """The format that knows most keys of some texts. PerfgridError where none or several do."""
+    deployments = [name for name, form in formats().items() if form.engines]
+    if any(map(is_deployment, texts.values())):
+        return deployments[0]
     scores = {}
     for name, form in formats().items():
+        if form.engines:
+            continue
         try:
             stated = settings_of(texts, form.syntaxes).values
         except PerfgridError:
             continue
-        known = {*form.by_name, *form.renamed}
-        scores[name] = sum(key in known for key in stated)
+        scores[name] = sum(map(form.matters, stated))
     ranked = sorted(scores, key=lambda name: -scores[name])
     if not ranked or scores[ranked[0]] < 2 or (len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]]):
         near = [name for name in ranked if scores[name] and scores[name] == scores[ranked[0]]]
@@ -308,17 +161,3 @@ def _recognised(texts: Mapping[str, str]) -> str:
             f"{', '.join(texts)}: the format is not recognised{tied}: name it, --format {', '.join(formats())}"
         )
     return ranked[0]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return shortened(printable(str(value)), 200)
-
-
-def _plain(value: Any, name: str) -> Any:
-    variable = glossary()[name]
-    value = variable.word(value)
-    return int(value) if variable.kind == "integer" and isinstance(value, float) else value

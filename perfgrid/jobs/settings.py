@@ -1,24 +1,19 @@
-"""What a configuration states, as one flat table: key -> value, from a command line, a script, TOML, YAML or JSON."""
+"""What the files of a job state, as one flat table: key -> value, of one launch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
-from .shell import Script, is_unread, script_of
+from .shell import Script, is_unread
+from .syntaxes import Part, Syntax, parts_of, syntax_of
 
-Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml"]
-COMMENTED = ("flags", "pairs", "variables", "toml", "yaml")  # syntaxes with comments
-UNREAD = "its value comes from a command or a variable that is not stated here"
-SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
-MODEL = "model"
-_CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
-PROGRAMS = (".py", ".sh")
+OPEN = "its value comes from a command or a variable that is not stated here"
+_PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
 
 
 @dataclass
@@ -32,120 +27,60 @@ class Settings:
     def add(self, stated: Iterable[tuple[str, Any]], file: str) -> None:
         """Take in the settings of a file; a later statement replaces an earlier one."""
         for key, value in stated:
-            if isinstance(value, str) and is_unread(value):
-                self.unread.append((key, "", UNREAD))
+            if isinstance(value, str) and (is_unread(value) or _PLACEHOLDER.fullmatch(value)):
+                self.unread.append((key, "", OPEN))
                 continue
             self.values[key], self.files[key] = value, file
 
 
-def settings_of(texts: Mapping[str, str], syntaxes: Iterable[Syntax]) -> Settings:
+def settings_of(
+    texts: Mapping[str, str],
+    syntaxes: Iterable[Syntax],
+    matters: Callable[[str], bool] | None = None,
+    which: str | None = None,
+) -> Settings:
     """The settings of the files of one job, read in order, each in the first syntax that it obeys.
 
-    PerfgridError with the name of the file for a text that obeys none, or is beyond the limits.
+    ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
+    one, or ``which`` names one: its number or its name. Without ``matters`` all parts are taken in. PerfgridError with
+    the name of the file for a text that obeys no syntax, or is beyond the limits, and for several launches.
     """
-    found, script = Settings(), Script()
+    found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
-        syntax = _syntax(text, tuple(syntaxes))
-        if syntax in ("toml", "json", "yaml"):
-            read = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax]
-            table = read(text, f"{file}: ")
-            if not isinstance(table, Mapping):
-                raise PerfgridError(f"{file}: holds no table of settings")
-            found.add(_flat(table), file)
-            continue
-        script.commands = []
-        script_of(text, file, script)
-        if syntax == "variables":
-            found.add(script.variables.items(), file)
-        else:
-            for words in script.commands:
-                found.add(_flags(words) if syntax == "flags" else _pairs(words), file)
-    found.unread += [(what, "", why) for what, why in dict.fromkeys(script.notes)]
+        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script)
+        launches = [] if matters is None else [part for part in parts if _is_launch(part, matters)]
+        if which is not None and len(launches) > 1:
+            parts, chosen = [_chosen(launches, which, file)], True
+        elif len(launches) > 1:
+            raise PerfgridError(
+                f"{file}: holds {len(launches)} launches: choose one with --which: {_numbered(launches)}"
+            )
+        elif launches:
+            beside = (part for part in parts if part is not launches[0] and part.stated)
+            notes = [*notes, *((part.name, "stands beside the launch") for part in beside)]
+            parts = launches
+        for part in parts:
+            found.add(part.stated, file)
+        found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
+    if not chosen:
+        raise PerfgridError(f"{', '.join(texts)}: holds no choice of launches: leave --which out")
     return found
 
 
-def _syntax(text: str, legal: tuple[Syntax, ...]) -> Syntax:
-    """The syntax of a text among those that a format has, by its first lines."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    first = lines[0] if lines else ""
-    if "json" in legal and first.startswith("{"):
-        return "json"
-    if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
-        return "toml"
-    if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
-        return "yaml"
-    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in ("toml", "json", "yaml")]
-    return in_lines[0] if in_lines else legal[0]
+def _is_launch(part: Part, matters: Callable[[str], bool]) -> bool:
+    return len({key for key, _ in part.stated if matters(key)}) > 1
 
 
-def from_yaml(text: str, where: str = "") -> Any:
-    """A YAML value of plain tables, lists and scalars; aliases, with which texts grow without limit, are refused."""
-    import yaml
-
-    if len(text) > LARGEST_FILE // 16:
-        raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise PerfgridError(f"{where}not valid YAML: too many tables within each other") from None
-    check_extent({"": found}, where)
-    return found
+def _chosen(launches: list[Part], which: str, file: str) -> Part:
+    """The launch of a number, from 1, or of a name."""
+    if which.isdecimal() and 0 < int(which) <= len(launches):
+        return launches[int(which) - 1]
+    named = [part for part in launches if part.name == which]
+    if len(named) != 1:
+        near = nearest(which, [part.name for part in launches])
+        raise PerfgridError(f"{file}: has no launch {which!r}{near}: its launches are {_numbered(launches)}")
+    return named[0]
 
 
-def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys of inner tables behind those of outer ones, with points between; lists are joined."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", ",".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
-    for subcommand in SUBCOMMANDS:
-        place = len(subcommand)
-        if tuple(words[:place]) == subcommand and len(words) > place and not words[place].startswith("-"):
-            yield MODEL, words[place]
-    key, values = "", list[str]()
-    words = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
-    words = [
-        word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
-    ]  # python -m X
-    for word in [*words, "--"]:
-        if word.startswith("-") and not _is_number(word):
-            if key:
-                yield key, " ".join(values) if values else True
-            name, equals, value = word.partition("=")
-            key, values = name.lstrip("-"), [value] if equals else []
-        elif found := _CHOICE.fullmatch(word):  # a sub-command of tyro, such as activation-checkpoint:full
-            if key:
-                yield key, " ".join(values) if values else True
-            yield f"{found[1]}:", found[2]
-            key, values = "", []
-        elif word.endswith(PROGRAMS):  # what stood before concerned its launcher
-            if key:
-                yield key, " ".join(values) if values else True
-            key, values = "", []
-        elif key:
-            values.append(word)
-
-
-def _pairs(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """``key=value``; a leading ``--`` is left out."""
-    for word in words:
-        key, equals, value = word.partition("=")
-        if equals and key.lstrip("-").replace(".", "").replace("_", "").isalnum():
-            yield key.lstrip("-"), value
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def _numbered(launches: list[Part]) -> str:
+    return shortened(", ".join(f"{i} ({part.name})" for i, part in enumerate(launches, 1)), 400)

@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(\[[@*]\])?(?::?([-=])([^{}]*))?\}|\$(\w+)|\$\
 _PRODUCT = re.compile(r"\s*(\d+|[A-Za-z_]\w*|[()*/%+-])")
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "case": "esac", "{": "}"}
 _TESTS = ("[", "[[", "test")
-_UNREAD = "\0"  # stands for what only an execution would know
+UNREAD = "\0"  # stands for what only an execution would know
 _SEPARATORS = set("();&|<>\n")
 
 
@@ -50,7 +50,7 @@ def script_of(text: str, where: str, known: Script | None = None) -> Script:
     found = known or Script()
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
     text = _ARITHMETIC.sub(lambda sum: "${=" + sum[1].replace("{", "").replace("}", "").replace(" ", "") + "}", text)
-    text = _REDIRECTED.sub(r"\1", _COMMAND.sub(_UNREAD, text))
+    text = _REDIRECTED.sub(r"\1", _COMMAND.sub(UNREAD, text))
     holds: bool | None = True  # what stands before && or ||
     for words, ends in _statements(text, where):
         if words[0] in _TESTS:
@@ -183,7 +183,7 @@ def _expanded(script: Script, word: str, where: str, split: bool = True) -> list
             if found[3] == "=":
                 script.variables[name] = default
             return default
-        return _UNREAD if held is None else ""
+        return UNREAD if held is None else ""
 
     text = _VARIABLE.sub(value, word)
     if whole and not split:
@@ -205,13 +205,13 @@ def _sum(script: Script, text: str) -> str:
     """The value of whole numbers, names and ``+ - * / %``; unread for anything else."""
     parts = _PRODUCT.findall(text.replace("$", ""))
     if "".join(parts) != text.replace("$", "").replace(" ", "") or len(parts) > 100:
-        return _UNREAD
+        return UNREAD
     numbers = [part if not part[0].isalpha() and part[0] != "_" else script.variables.get(part, "") for part in parts]
     try:
         value, rest = _added(numbers)
     except (ValueError, ZeroDivisionError, IndexError, RecursionError):
-        return _UNREAD
-    return _UNREAD if rest or abs(value) > 10**15 else str(value)
+        return UNREAD
+    return UNREAD if rest or abs(value) > 10**15 else str(value)
 
 
 def _added(parts: list[str]) -> tuple[int, list[str]]:
@@ -242,4 +242,4 @@ def _single(parts: list[str]) -> tuple[int, list[str]]:
 
 def is_unread(text: str) -> bool:
     """Whether a value comes from a command or a variable that the text does not state."""
-    return _UNREAD in text
+    return UNREAD in text

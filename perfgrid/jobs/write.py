@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import ceil, gcd
 from typing import Any
 
 import tomli_w
@@ -17,7 +17,7 @@ from perfgrid.engine.errors import PerfgridError, printable
 from .formats import USUAL, Case, Format, Key, glossary, solved
 from .models import of_model, own_quantities
 from .read import stated_values
-from .settings import COMMENTED
+from .syntaxes import COMMENTED
 
 NODE = 8  # devices of a node, where they are whole nodes
 SCALED = {"fp8": "delayed", "fp4": "nvfp4"}  # what the usual scaling is (perfgrid.formulas.hardware.scaling)
@@ -37,6 +37,7 @@ COMPARED = {
     "inference": (
         *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),
         *("kv_precision", "weight_precision", "precision", "draft_tokens", "pools", "interleaved_batches"),
+        "cache_fraction",
     ),
 }
 
@@ -69,6 +70,9 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     if conflicts and wanted.get("zero_size"):  # a group that the meshes of the framework do not have: all ranks
         notes.append(f"zero_size = {wanted['zero_size']}: no such group of ranks; all are written")
         found = solved(form, wanted | {"zero_size": 0}, conflicts=conflicts)
+    for row in form.refused:
+        if all(found.get(name) == value for name, value in row.values.items()):
+            raise PerfgridError(f"{form.title} cannot express the layout of this design: {row.why}")
     wanted = _tiered(form, found)
     settings = _settings(wanted, form, version)
     text = _text(form, wanted, settings)
@@ -97,6 +101,8 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         published = {"weight_precision": "published_weights", "precision": "published_products"}
         as_published = {n for n, own in published.items() if known.get(n) == known[own]}
         known = {n: v for n, v in known.items() if n not in OVERLAPS and n not in as_published}
+        if known.get("batch") and known.get("batch_rule") in (None, "given", "concurrency", "clients"):
+            known.setdefault("batch_limit", ceil(known["batch"] / known.get("dp", 1)))  # no more run on a replica
         if not known["experts"]:
             known.pop("ep", None)
     known.setdefault("domain", known["devices_per_node"])
@@ -127,7 +133,7 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
     settings: dict[str, Any] = {}
     for key, row in form.keys.items():
         value = values.get(row.quantity)
-        if not row.write or value is None or not form.has(row, version):
+        if not row.write or value is None or not form.has(row, version) or (row.only and not values.get(row.only)):
             continue
         if row.words:
             value = next((word for word, own in row.words.items() if own == value), None)
@@ -137,13 +143,18 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
             value = value != row.inverted
             if row.kind == "switch" and not value:
                 continue
+        elif row.empty is not None and value == row.empty:
+            value = row.unset[0]
         elif not isinstance(value, str) and row.kind != "number" and _needless(form, row, value):
             continue
         settings[key] = value
-    cases = [_case(form, version, name, values.get(name)) for name in dict.fromkeys(c.quantity for c in form.cases)]
+    cases = [_case(form, version, name, values) for name in dict.fromkeys(c.quantity for c in form.cases)]
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
+    for key, word in (item for case in cases if case for item in case.contains.items()):
+        joined = f"{str(settings.get(key, '')).strip('[]')} {word}".split()
+        settings[key] = f"[{','.join(joined)}]" if form.writes == "pairs" else " ".join(joined)
     for case in filter(None, cases):
         settings = {key: value for key, value in case.also.items() if key not in settings} | settings
     return settings | {key: value for key, value in form.fixed.items() if key not in settings}
@@ -197,8 +208,10 @@ def _default(name: str) -> Any:
     return None if value is None else glossary()[name].word(value)
 
 
-def _case(form: Format, version: str, quantity: str, value: Any) -> Case | None:
+def _case(form: Format, version: str, quantity: str, values: Mapping[str, Any]) -> Case | None:
     cases = (case for case in form.cases if case.quantity == quantity and case.write and form.has(case, version))
+    cases = (case for case in cases if case.only is None or values.get(case.only))
+    value = values.get(quantity)
     return next(
         (case for case in cases if case.value == value and isinstance(case.value, bool) == isinstance(value, bool)),
         None,
@@ -216,7 +229,8 @@ def _text(form: Format, values: Mapping[str, Any], settings: Mapping[str, Any]) 
         ordered = sorted(settings.items(), key=lambda item: item[0].endswith(":"))  # sub-commands end the line
         return " \\\n    ".join([command, *(_flag(form, key, value) for key, value in ordered)]) + "\n"
     if form.writes == "pairs":
-        return " \\\n    ".join([command, *(f"{k}={shlex.quote(_word(v))}" for k, v in settings.items())]) + "\n"
+        named = {f"--{key}" if key in form.options else key: value for key, value in settings.items()}
+        return " \\\n    ".join([command, *(f"{k}={shlex.quote(_word(v))}" for k, v in named.items())]) + "\n"
     if form.writes == "variables":
         return "".join(f"export {key}={shlex.quote(_word(value))}\n" for key, value in settings.items())
     nested: dict[str, Any] = {}

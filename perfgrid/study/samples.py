@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.catalog import Catalog
+from perfgrid.catalog import Catalog, Variable
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.space import Axis
 
+from .tables import OWN, OWN_PREFIX, STATED
 from .values import check_keys
 
 SAMPLE = "sample"
@@ -24,24 +25,33 @@ LARGEST = 1_000_000
 
 
 def ranges(catalog: Catalog, entries: Mapping[str, Collection[str]], names: Collection[str]) -> dict[str, Any]:
-    """(table, low, high) as factors on the stated value, for each quantity of ``names`` with a range in the entries."""
+    """(table, low, high) as factors on the stated value, for each quantity of ``names`` with a range in its entries.
+
+    ``entries`` as `entries_of` finds them: what a device has of its own varies by the ranges of its own entries.
+    """
     found = {}
     for variable in catalog.variables.values():
-        stated = [n for n in (variable.name, f"native_{variable.name}", f"stated_{variable.name}") if n in names]
-        if not stated or variable.kind != "number" or variable.axis is not None:
+        if variable.kind != "number" or variable.axis is not None:
             continue
-        low, high, known = 0.0, np.inf, False
-        for entry in (catalog.tables[variable.of][e] for e in entries.get(variable.of, ())):
-            value, detail = entry.values.get(variable.name), entry.details.get(variable.name)
-            if isinstance(value, float) and value > 0 and detail is not None and detail.low != detail.high:
-                at_least = value if detail.low is None else detail.low
-                at_most = value if detail.high is None else detail.high
-                low, high, known = max(low, at_least / value), min(high, at_most / value), True
-            else:
-                low = high = 1.0
-        if known and low < high:
-            found |= {name: (variable.of, low, high) for name in stated}
+        for prefix in ("", OWN_PREFIX, STATED):
+            if (name := prefix + variable.name) not in names:
+                continue
+            used = entries.get(OWN_PREFIX + variable.of if prefix == OWN_PREFIX else variable.of, ())
+            ends = [_factors_of(catalog, variable, entry) for entry in used] or [(1.0, 1.0)]
+            low, high = max(low for low, _ in ends), min(high for _, high in ends)
+            if low < high:
+                found[name] = (variable.of, low, high)
     return found
+
+
+def _factors_of(catalog: Catalog, variable: Variable, entry: str) -> tuple[float, float]:
+    """The ends of an entry's range over its stated value; (1, 1) without a range."""
+    stated = catalog.tables[variable.of][entry]
+    value, detail = stated.values.get(variable.name), stated.details.get(variable.name)
+    if not isinstance(value, float) or value <= 0 or detail is None:
+        return 1.0, 1.0
+    low, high = (value if end is None else end for end in (detail.low, detail.high))
+    return low / value, high / value
 
 
 def chosen(found: Mapping[str, Any], wanted: Any, place: str) -> dict[str, Any]:
@@ -109,7 +119,7 @@ def _one_at_a_time(varied: Mapping[str, Any]) -> Axis:
 
 
 def entries_of(axes: Iterable[Axis], defaults: Mapping[str, str], catalog: Catalog) -> dict[str, set[str]]:
-    """The catalog entries that axes name, by table, with those taken by default."""
+    """The catalog entries that axes name or defaults, by table; by ``native_<table>`` the devices' own."""
     used: dict[str, set[str]] = {table: set() for table in catalog.tables}
     for axis in axes:
         for table, names in {axis.name: axis.labels, **axis.columns}.items():
@@ -117,4 +127,7 @@ def entries_of(axes: Iterable[Axis], defaults: Mapping[str, str], catalog: Catal
                 used[table] |= set(map(str, np.asarray(names).tolist())) & set(catalog.tables[table])
     for table, name in defaults.items():
         used[table] |= {name} & set(catalog.tables[table])
+    for table, key in OWN.items():
+        own = {str(catalog.tables["device"][device].values[key]) for device in used["device"]}
+        used[OWN_PREFIX + table] = own & set(catalog.tables[table])
     return used

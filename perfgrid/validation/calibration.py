@@ -24,6 +24,7 @@ from perfgrid.study.study import Study
 from .design import Row, designs
 from .fastest import WHOLE, column, settled
 from .inference import serves
+from .measurements.measured import Measured
 from .metrics import Error, error_of
 from .quantities import FORMULAS
 from .schema import Record, data, read_records, record_files
@@ -218,7 +219,7 @@ def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None
 
 
 def calibrate(
-    paths: Iterable[str | Path] | str | Path = (),
+    paths: Iterable[str | Path | Measured] | str | Path = (),
     table: str = "software",
     entries: Collection[str] = (),
     names: Iterable[str] = (),

@@ -182,6 +182,8 @@ class Mapper:
 
     def _stated(self, name: str, record: Record) -> Any:
         plan, workload, kernel = record.plan, record.workload, record.kernel
+        if record.others and name in record.others:
+            return record.others[name]
         if name in DEFAULTS:
             return label_of(name, record, self.catalog, self.registry)
         if kernel is not None and kernel.op != "transformer_layer":
@@ -238,7 +240,7 @@ class Mapper:
         if "score_copy_size" in self.read:
             added = record.kernel is not None and record.kernel.version in UNFUSED_VERSIONS and record.kernel.causal
             found["score_copy_size"] = MASK_ADDED if added else software["score_copy_size"]
-        return found
+        return found | {name: value for name, value in (record.others or {}).items() if name in found}
 
     def _machine(self, record: Record, topology: str) -> dict[str, Any]:
         """Domain and network stated by the record, which replace those of device and fabric."""
@@ -289,7 +291,7 @@ class Mapper:
         found = of_family(model.name) | (convention(record, "model") or {}) | stated
         length = record.workload.sequence_length if record.workload else None
         found["learned_positions"] = (length or 0) if found["learned_positions"] else 0
-        return found
+        return found | (record.others or {})
 
 
 def _layer_of(kernel: Kernel, model: Model | None = None) -> dict[str, Any]:

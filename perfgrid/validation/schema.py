@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -21,11 +21,14 @@ from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 
-from .tables import rows
+from .measurements.kinds import kind_in, measured_records, text_of
+from .measurements.measured import Measured
+from .tables import rows, shares
 
 SHIPPED = Path(__file__).with_name("records")
 SERVING = Path(__file__).with_name("serving")  # closed loops: validated on their own (`closed_loops`)
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
+LOGS = (".log", ".out", ".txt", ".json", ".json.gz")  # endings of files that may hold measurements
 SHARES = {  # how independent of the model a record is
     "fitted": "constants were fitted to it",
     "looked at": "nothing was fitted to it, but comparing it with predictions led to a change of the model",
@@ -298,6 +301,8 @@ class Record(Block):
     engine: Engine | None = None
     topology: Name | None = None
     share: Literal["fitted", "looked at", "blind"] = "blind"  # see SHARES
+    others: dict[str, Any] | None = None  # further quantities of model, design and software, by names of the catalog
+    quartiles: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = None  # of the steps behind a median
 
     @model_validator(mode="after")
     def _consistent(self) -> Record:
@@ -335,59 +340,87 @@ class Problem:
     reason: str
 
 
-def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
-    """The given files, or the ``*.jsonl`` and ``*.csv`` of given folders; without paths, the shipped records.
+@overload
+def record_files(paths: Iterable[str | Path] = ()) -> list[Path]: ...
 
-    Raises PerfgridError for a missing path and a folder without record files.
+
+@overload
+def record_files(paths: Iterable[str | Path | Measured]) -> list[Path] | list[Path | Measured]: ...
+
+
+def record_files(paths: Iterable[str | Path | Measured] = ()) -> list[Path] | list[Path | Measured]:
+    """The given files, or of given folders those that hold measurements; without paths, the shipped records.
+
+    Raises PerfgridError for a missing path and a folder without measurements.
     """
-    found: list[Path] = []
-    for path in [Path(p) for p in paths] or [SHIPPED]:
-        inside = sorted((*path.glob("*.jsonl"), *path.glob("*.csv"))) if os.path.isdir(path) else [path]
+    found: list[Path | Measured] = []
+    for given in list(paths) or [SHIPPED]:
+        path = given.path if isinstance(given, Measured) else Path(given)
+        inside = _measurements(path) if os.path.isdir(path) else [path]
         if not inside or not os.path.exists(path):
-            raise PerfgridError(
-                f"there are no records at {str(path)!r}: give a .jsonl or .csv file or a folder of them"
-            )
-        found += inside
+            legal = "give a .jsonl or .csv file, a log or a trace, or a folder of them"
+            raise PerfgridError(f"there are no records at {str(path)!r}: {legal}")
+        found += [replace(given, path=one) if isinstance(given, Measured) else one for one in inside]
     return found
 
 
+def _measurements(folder: Path) -> list[Path]:
+    """Record files and tables of a folder, and of its logs and JSON files those that are recognised."""
+    others = (path for ending in LOGS for path in folder.glob(f"*{ending}"))
+    return sorted((*folder.glob("*.jsonl"), *folder.glob("*.csv"), *(p for p in others if kind_in(text_of(p)))))
+
+
 def read_records(
-    paths: Iterable[str | Path] = (), catalog: Catalog | None = None
+    paths: Iterable[str | Path | Measured] = (), catalog: Catalog | None = None
 ) -> tuple[list[Record], list[Problem]]:
     """All valid records of the files, in order, and the problems of the invalid lines.
 
-    Raises PerfgridError for an unreadable file.
+    Raises PerfgridError for an unreadable file, and for the only file if it holds no measurements.
     """
-    devices = set((catalog or load_catalog()).tables["device"])
+    catalog = catalog or load_catalog()
     records: list[Record] = []
     problems: list[Problem] = []
     places: dict[str, str] = {}
-    for path in record_files(paths):
-        for number, stated in _lines(path):
-            place = f"{path}:{number}"
-            try:
-                found = _record(stated, devices)
-            except PerfgridError as error:
-                problems.append(Problem(place, str(error)))
-                continue
-            if found.id in places:
-                problems.append(Problem(place, f"record {found.id!r} is already at {places[found.id]}"))
-            else:
-                places[found.id] = place
-                records.append(found)
+    files = record_files(paths)
+    for file in files:
+        try:
+            for place, stated in _lines(file, catalog):
+                try:
+                    found = _record(stated, catalog)
+                except PerfgridError as error:
+                    problems.append(Problem(place, str(error).removeprefix(f"{place}: ")))
+                    continue
+                if found.id in places:
+                    problems.append(Problem(place, f"record {found.id!r} is already at {places[found.id]}"))
+                else:
+                    places[found.id] = place
+                    records.append(found)
+        except PerfgridError as error:
+            if len(files) == 1:
+                raise
+            problems.append(Problem(str(file), str(error).removeprefix(f"{file}: ")))
     return records, problems
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str | dict[str, Any]]]:
-    """What a file states of its records, line by line: JSON, or the fields of a table."""
-    if path.suffix == ".csv":
-        yield from rows(path, Record)
+def _lines(given: Path | Measured, catalog: Catalog) -> Iterator[tuple[str, Any]]:
+    """What a file states of its records by place: JSON, fields, or the error that says why a line is no record."""
+    file = given if isinstance(given, Measured) else Measured(given)
+    path = file.path
+    if path.suffix == ".csv" and file.kind in (None, "records") and shares(path):
+        found: Iterable[tuple[int, Any]] | None = rows(path, Record)
     else:
-        yield from ((number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip())
+        found = measured_records(file, catalog, Record)
+    if found is None:
+        found = ((number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip())
+    for number, stated in found:
+        yield f"{path}:{number}" if number else str(path), stated
 
 
-def _record(line: str | dict[str, Any], devices: set[str]) -> Record:
+def _record(line: str | dict[str, Any] | PerfgridError, catalog: Catalog) -> Record:
     """The record of a line. Raises PerfgridError with the reason why it is none."""
+    if isinstance(line, PerfgridError):
+        raise line
+    devices = catalog.tables["device"]
     stated = from_json(line) if isinstance(line, str) else line
     if not isinstance(stated, dict):
         raise PerfgridError(f"a record is a JSON object, found {shown(stated)}")
@@ -398,6 +431,9 @@ def _record(line: str | dict[str, Any], devices: set[str]) -> Record:
         raise PerfgridError(name + "; ".join(_reason(problem) for problem in error.errors()[:3])) from None
     if record.device not in devices:
         raise PerfgridError(f"{name}unknown device {record.device!r}{nearest(record.device, devices)}")
+    for other in record.others or {}:
+        if other not in catalog.variables:
+            raise PerfgridError(f"{name}others: no quantity {other!r}{nearest(other, catalog.variables)}")
     return record
 
 

@@ -50,6 +50,12 @@ def value_of(text: str) -> Any:
         return text
 
 
+def shares(path: Path) -> bool:
+    """Whether a table has fields of records as its columns, or what its rows share in a file beside it."""
+    header = next((line for line in read_text(path).splitlines() if line.strip() and not line.startswith("#")), "")
+    return path.with_suffix(".toml").exists() or any("." in column for column in header.split(","))
+
+
 def rows(path: Path, record: type[BaseModel]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records of a table, each with the number of its line.
 

@@ -26,6 +26,7 @@ from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, designs
 from .fastest import WHOLE, column, fastest, violated
 from .groups import Group, Prediction, by_kind, by_source, by_version, group_of
+from .measurements.measured import Measured
 from .metrics import constant_rate
 from .quantities import FORMULAS, OUTPUTS
 from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
@@ -164,7 +165,7 @@ class Validation:
 
 
 def validate(
-    paths: Iterable[str | Path] | str | Path = (),
+    paths: Iterable[str | Path | Measured] | str | Path = (),
     group: str | None = None,
     catalog: Catalog | None = None,
     bulk: bool = False,
@@ -174,7 +175,9 @@ def validate(
     Parameters
     ----------
     paths
-        Record files (.jsonl) or folders. Default: those of perfgrid.
+        Records (.jsonl), tables, logs, benchmark results and traces, or folders of them; where one is a
+        `perfgrid.validation.measurements.measured.Measured`, it states what the file leaves open. Default: the records
+        of perfgrid.
     group
         Keep one source; the baseline is that of all.
     catalog

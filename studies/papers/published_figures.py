@@ -54,8 +54,8 @@ devices = table(
     "average_power",
     [
         ("OLMo 2 7B, H100", 600, "morrison2025olmo: over 600 W"),
-        ("Llama 2 7B, 128 H100", 658, "fernandez2025scaling"),
-        ("Llama 2 7B, 2048 H100", 620, "fernandez2025scaling"),
+        ("Llama 2 7B, 128 H100", 658, "fernandez2025scaling, recalled"),
+        ("Llama 2 7B, 2048 H100", 620, "fernandez2025scaling, recalled"),
         ("Llama 2 7B, A100 40 GB", 380, "jouppi2023tpuv4: BERT"),
     ],
 )
@@ -159,7 +159,7 @@ claims = [
         f" {servers.predicted.iloc[0] / servers.published.iloc[1] - 1:.0%} above the mean that were measured",
     ),
     (
-        "From 128 to 2,048 H100 power per device falls by 5.87 %, throughput by 37 % [fernandez2025scaling]",
+        "From 128 to 2,048 H100 power per device falls by 5.87 %, throughput by 37 % [fernandez2025scaling, recalled]",
         f"power falls by {falls:.1%}, throughput by {slower:.1%}",
         "power falls alike, but for another reason: throughput falls less here, and devices that wait as long as theirs would be predicted too low, as"
         " energies of kernels that wait for data are not known",

@@ -123,6 +123,10 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "decode": ("auto", "tp=1,dp=2", "tp=8,ep=8", "workers=2", "tp=1,tp=2", ""),
     "ttft": ("1s", "500 ms", "x"),
     "tpot": ("40ms", "0", "x"),
+    "kind": ("records", "csv", "megatron", "kineto", "training", "nothing"),
+    "job": (STUDY, CONFIG),
+    "facts": ("model=llama-2-7b", "devices=8", "sequence_length=4096", "tp", "batch=-1", "nothing=1"),
+    "trace": (STUDY, RECORDS),
 }
 PICTURES = ("out/x.svg", "out/x.png", "out/x.pdf", "out/x.nc", "out", "out/absent/x.svg", STUDY)
 COUNTS = ("1", "2", "3", "16", "0", "-1", "1000000000", "1e3", "2.5", "x", "9" * 400)

@@ -213,3 +213,129 @@ def test_a_launch_under_a_condition_is_named():
     script = script_of("if [ -d /data ]; then torchrun a.py --tensor-model-parallel-size 2; fi\n", "run.sh")
     assert script.commands == []
     assert script.notes[0][0].startswith("torchrun a.py --tensor-model-parallel-size")
+
+
+TWO = f"{RUN} {LLAMA} {BATCH} --tensor-model-parallel-size 2\n{RUN} {LLAMA} {BATCH} --tensor-model-parallel-size 4\n"
+
+
+def test_several_launches_in_one_script_are_told_and_chosen_by_number():
+    with pytest.raises(
+        PerfgridError, match=r"run.sh: holds 2 launches: choose one with --which: 1 \(torchrun.*2 \("
+    ) as error:
+        read_job({"run.sh": TWO}, format="megatron-lm")
+    assert one_line(str(error.value)) == str(error.value)
+    assert [read_job({"r": TWO}, format="megatron-lm", which=n).values["tp"] for n in ("1", "2")] == [2, 4]
+    with pytest.raises(PerfgridError, match="has no launch '3'"):
+        read_job({"run.sh": TWO}, format="megatron-lm", which="3")
+    with pytest.raises(PerfgridError, match="holds no choice of launches"):
+        megatron(BATCH, which="1")
+
+
+def test_what_stands_beside_a_launch_is_no_part_of_it():
+    text = (
+        f"python prepare.py --seq-length 512 --workers 3\n{RUN} {LLAMA} {BATCH}\nbash -c 'tool --seq-length 256 --x'\n"
+    )
+    job = read_job({"run.sh": text}, format="megatron-lm")
+    assert job.values["sequence_length"] == 4096
+    beside = [key for key, _, why in job.ignored if why == "stands beside the launch"]
+    assert beside[0].startswith("python prepare.py")
+    assert beside[1].startswith("tool --seq-length")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("megatron-lm", f"{RUN} --tensor-model-parallel-size 2 \\\n", "job: ends within a command"),
+        ("deepspeed", '{"train_batch_size": 64, "zero_optim', "job: .*JSON"),
+        ("megatron-lm", f"{RUN} --data-path 'a b", "no closing quotation"),
+        ("megatron-bridge", "def a():\n    cfg.model.x = (", "job: not valid Python: .*line 2"),
+        ("megatron-bridge", "import os\nprint(1)\n", "job: assigns no settings"),
+        ("dynamo", "kind: DynamoGraphDeployment\nspec: {services: {}}", "job: starts no worker"),
+        ("tensorrt-llm", "tensor_parallel_size: [", "not valid YAML"),
+    ],
+)
+def test_half_a_file_is_one_line(name, text, message):
+    with pytest.raises(PerfgridError, match=message) as error:
+        read_job(text, format=name)
+    assert "\n" not in str(error.value)
+
+
+RECIPES = """
+from megatron.bridge import base
+SIZE = 4
+def small_config(nodes: int = 2, gpus_per_node=8):
+    cfg = llama3_8b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("fp8_cs")
+    cfg.model.tensor_model_parallel_size = SIZE * 2 // 4
+    cfg.model.virtual_pipeline_model_parallel_size = None
+    cfg.train.global_batch_size, x = 1, 2
+    cfg.train.micro_batch_size = 2
+    if os.path.exists("/data"):
+        cfg.model.context_parallel_size = 4
+    return cfg
+BASE = Workload(num_gpus=64, global_batch_size=128)
+LARGE = replace(BASE, tensor_model_parallel_size=4, pipeline_model_parallel_size=open("/witness", "w"))
+def nested():
+    return Partial(pretrain, trainer=Config(Trainer, num_nodes=4, strategy=Config(S, tensor_model_parallel_size=8)))
+"""
+
+
+def test_recipes_in_python_are_read_and_never_run(tmp_path):
+    text = RECIPES.replace("/witness", str(tmp_path / "witness"))
+    with pytest.raises(
+        PerfgridError, match=r"holds 4 launches.*1 \(small_config\), 2 \(BASE\), 3 \(LARGE\), 4 \(nested\)"
+    ):
+        read_job(text, format="megatron-bridge")
+    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16}
+    job = read_job(text, format="megatron-bridge", which="small_config", stated=given)
+    assert {n: job.values[n] for n in ("tp", "chunks", "microbatch", "precision", "scaling")} == {
+        "tp": 2,
+        "chunks": 1,
+        "microbatch": 2,
+        "precision": "fp8",
+        "scaling": "tensor",
+    }
+    assert job.model is not None
+    assert job.model.name == "llama-3.1-8b"
+    assert ("model.context_parallel_size", "", "set under a condition, which is not executed") in job.ignored
+    large = read_job(text, format="megatron-bridge", which="LARGE", model="llama-3.1-70b")
+    assert (large.values["tp"], large.values["global_batch"], large.values["devices"]) == (4, 128, 64)
+    assert any(key == "pipeline_model_parallel_size" and "comes from a command" in why for key, _, why in large.ignored)
+    nested = read_job(text, format="megatron-bridge", which="4", model="llama-3.1-70b", stated={"devices": 32})
+    assert nested.values["tp"] == 8
+    assert not (tmp_path / "witness").exists()
+
+
+WORKER = "python3 -m dynamo.vllm --model Qwen/Qwen3-8B --tensor-parallel-size"
+
+
+def graph(first, second, gpus=4):
+    return f"""kind: DynamoGraphDeployment
+spec:
+  services:
+    a: {{replicas: 2, resources: {{limits: {{gpu: {gpus}}}}}, extraPodSpec: {{mainContainer: {{args: [{first}]}}}}}}
+    b: {{replicas: 1, extraPodSpec: {{mainContainer: {{args: [{second}]}}}}}}
+"""
+
+
+def test_deployments_are_read_by_their_pools():
+    of = {role: f"{WORKER} 4 --disaggregation-mode {role}" for role in ("prefill", "decode")}
+    job = read_job(graph(of["prefill"], of["decode"]))
+    assert {n: job.values[n] for n in ("pools", "prefill_replicas", "tp", "dp", "devices")} == {
+        "pools": "separate",
+        "prefill_replicas": 2,
+        "tp": 4,
+        "dp": 3,
+        "devices": 12,
+    }
+    unlike = read_job(graph(of["prefill"], f"{WORKER} 8 --disaggregation-mode decode"))
+    assert [unlike.pools[pool].values["tp"] for pool in ("prefill", "decode")] == [4, 8]
+    old = read_job(graph(f"{WORKER} 4 --is-prefill-worker", f"{WORKER} 4"))
+    assert old.values == job.values
+    assert any("renamed to --disaggregation-mode prefill in 1.0" in why for _, _, why in old.assumed)
+    with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
+        read_job(graph(of["prefill"], of["decode"], gpus=8))
+    with pytest.raises(PerfgridError, match=r"several kinds of prefill \(job, a, job, b\)"):
+        read_job(graph(of["prefill"], of["prefill"]))
+    with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
+        read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))

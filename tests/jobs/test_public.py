@@ -1,12 +1,17 @@
-"""Public configurations: how much of them is understood, and that the job is the one that they state."""
+"""Public configurations: how much of them is understood, and that the job is the one that they state.
+
+``python -m tests.jobs.test_public`` prints the shares by format.
+"""
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
-from perfgrid.jobs.formats import format_of
+from perfgrid.jobs.formats import format_of, formats
 from perfgrid.jobs.read import read_job
 from tests.paths import ROOT
 
@@ -14,19 +19,59 @@ JOBS = tomllib.loads((Path(__file__).parent / "public.toml").read_text())["job"]
 LEAST = 0.95  # of all keys: known to perfgrid, each with what it states or why it is ignored
 
 
+def facts(text):
+    """Keys and values of a text of key=value."""
+    return [tuple(word.split("=", 1)) for word in shlex.split(text)]
+
+
 def text_of(job):
     """The facts of a configuration as a text of its format."""
+    if "workers" in job:
+        return graph_of(job["workers"])
     syntax = format_of(job["format"])[0].syntaxes[-1]
-    pairs = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in job["keys"]]
+    stated = [*job.get("keys", []), *facts(job.get("facts", ""))]
+    pairs = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in stated]
     if syntax == "variables":
         return "".join(f"export {key}={value}\n" for key, value in pairs)
-    if syntax == "json":
-        return json.dumps(nested(job["keys"]))
+    if syntax in ("json", "yaml"):
+        return json.dumps(nested([(key, plain(value)) for key, value in stated]), indent=1)
     if syntax == "pairs":
-        return "train " + " ".join(f"{key}={value}" for key, value in pairs)
-    return "train " + " ".join(
+        return "train " + " ".join(f"{key}={shlex.quote(str(value))}" for key, value in pairs)
+    return f"train {flags(pairs)}"
+
+
+def flags(pairs):
+    return " ".join(
         f"--{key}" if value == "true" else f"--{key} {'none' if value == '' else value}" for key, value in pairs
     )
+
+
+def plain(value):
+    """A value of a text as JSON has it."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def graph_of(workers):
+    """A graph of a deployment, and the files of its engines."""
+    parts, held = [], {}
+    for worker in workers:
+        words = [*worker["command"].split(), *flags(facts(worker["facts"])).split()]
+        if "file" in worker:
+            held[f"{worker['name']}.yaml"] = json.dumps(
+                nested([(k, plain(v)) for k, v in facts(worker["file"])]), indent=1
+            )
+            words += ["--extra-engine-args", f"/config/{worker['name']}.yaml"]
+        pod = {"mainContainer": {"args": words}}
+        part = {"replicas": worker["replicas"], "extraPodSpec": pod, "resources": {"limits": {"gpu": worker["gpus"]}}}
+        parts.append((worker["name"], part | {"multinode": {"nodeCount": worker.get("nodes", 1)}}))
+    documents = [
+        {"kind": "ConfigMap", "data": held},
+        {"kind": "DynamoGraphDeployment", "spec": {"services": dict(parts)}},
+    ]
+    return yaml.safe_dump_all(documents)
 
 
 def nested(pairs):
@@ -41,13 +86,15 @@ def nested(pairs):
 
 
 def read(job):
-    return read_job(text_of(job), format=job["format"], stated=job.get("given"))
+    return read_job(text_of(job), format=job["format"], stated=job.get("given"), model=job.get("with"))
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].rpartition("/")[2])
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].rpartition("/")[2].replace(" ", "-"))
 def test_a_public_configuration_is_read(job):
     found = read(job)
     assert {n: found.values.get(n) for n in job.get("expected", {})} == job.get("expected", {})
+    for pool, values in job.get("pools", {}).items():
+        assert {n: found.pools[pool].values.get(n) for n in values} == values
     if "model" in job:
         assert found.model is not None
         assert found.model.name == job["model"]
@@ -56,6 +103,11 @@ def test_a_public_configuration_is_read(job):
         degrees = {n: plan[n] for n in ("tp", "pp", "cp", "dp", "chunks", "sequence_parallel")}
         degrees |= {n: workload[n] for n in ("global_batch", "microbatch", "precision")}
         assert {n: found.values[n] for n in degrees} == degrees
+
+
+def test_there_are_sixty_public_configurations_of_every_format():
+    assert len(JOBS) >= 60
+    assert {format_of(job["format"])[0].name for job in JOBS} == {*formats()}
 
 
 def test_nearly_all_keys_of_public_configurations_are_known():
@@ -72,3 +124,19 @@ def recorded(name):
             if (record := json.loads(line))["id"] == name:
                 return record["plan"], record["workload"]
     raise AssertionError(name)
+
+
+def main():
+    """The share of keys that state a quantity, are ignored for a stated reason, or are unknown, by format."""
+    found = [(format_of(job["format"])[0].title, read(job)) for job in JOBS]
+    print(f"{'format':32}{'files':>6}{'keys':>6}{'stated':>8}{'ignored':>9}{'unknown':>9}")
+    for title in dict.fromkeys(title for title, _ in found):
+        jobs = [job for one, job in found if one == title]
+        every = sum(len(job.understood) + len(job.ignored) for job in jobs)
+        stated = sum(len(job.understood) for job in jobs)
+        unknown = round(sum((1 - job.share) * (len(job.understood) + len(job.ignored)) for job in jobs))
+        print(f"{title:32}{len(jobs):6}{every:6}{stated:8}{every - stated - unknown:9}{unknown:9}")
+
+
+if __name__ == "__main__":
+    main()

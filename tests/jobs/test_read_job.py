@@ -85,8 +85,8 @@ def test_suggestions_agree_with_the_study_of_the_changed_job(script):
     change = next(c for c in found.singles if dict(c.changes) == {"recompute": "selective"})
     text = SCRIPT.replace("granularity full --recompute-method uniform", "granularity selective")
     other = suggest(read_job(re.sub(r"\\\n +--recompute-num-layers 1", "", text)), "h100-sxm-80gb", catalog)
-    assert change.step_time == pytest.approx(other.step_time, rel=1e-9)
-    assert found.step_time / change.step_time > 1.1
+    assert change.value == pytest.approx(other.value, rel=1e-9)
+    assert found.value / change.value > 1.1
 
 
 def test_launch_of_an_answer(tmp_path):
@@ -119,3 +119,39 @@ def test_what_a_job_leaves_open_is_asked_for(tmp_path):
         asked += option
     run(*asked)
     assert pg.load_study(target).space.constants["zero"] == 3
+
+
+SERVER = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 8 --max-num-seqs 32\n"
+
+
+def test_suggestions_for_a_server_agree_with_the_study_of_the_changed_one(tmp_path):
+    """Throughput by closed loops; a limit that holds clients back is the first to be lifted."""
+    stated = {"prompt_tokens": 1000, "output_tokens": 200, "batch": 128}
+    catalog = load_catalog()
+    found = suggest(read_job(SERVER, stated=stated), "h100-sxm-80gb", catalog)
+    assert found.aim == "output_tokens_per_second"
+    change = next(c for c in found.singles if dict(c.changes) == {"batch_limit": 64})
+    assert change.settings == (("--max-num-seqs", "32", "64"),)
+    other = suggest(read_job(SERVER.replace("32", "64"), stated=stated), "h100-sxm-80gb", catalog)
+    assert change.value == pytest.approx(other.value, rel=1e-9)
+    assert change.ratio == pytest.approx(found.value / change.value)
+    assert other.beside["time_to_first_token"] == change.beside["time_to_first_token"]
+    script = tmp_path / "serve.sh"
+    script.write_text(SERVER)
+    asked = [x for name, value in stated.items() for x in ("--set", f"{name}={value}")]
+    shown = run("read-job", script, "--on", "h100-sxm-80gb", *asked, "--suggest", "--wide")
+    assert "--quantization absent -> fp8" in shown
+    assert "TPOT [ms]" in shown
+
+
+def test_two_pools_become_a_study_of_pools(tmp_path):
+    """A deployment whose pools have layouts of their own."""
+    script, study = tmp_path / "graph.sh", tmp_path / "job.toml"
+    worker = "python3 -m dynamo.vllm --model Qwen/Qwen3-8B --tensor-parallel-size"
+    script.write_text(f"{worker} 2 --disaggregation-mode prefill &\n{worker} 4 --disaggregation-mode decode\n")
+    stated = ("--set", "prompt_tokens=1000", "--set", "output_tokens=200", "--set", "batch=16")
+    run("read-job", script, "--on", "h100-sxm-80gb", *stated, "-o", study)
+    content = tomllib.loads(study.read_text())
+    assert content["workload"] == "pools"
+    assert [content[p]["axes"]["parallelism"]["tp"] for p in ("prefill", "decode")] == [[2], [4]]
+    assert float(pg.evaluate(pg.join_pools(study)).largest_request_rate.values.item()) > 0

@@ -229,7 +229,8 @@ def of_shape(kind, sides, links, domains, overrides=None, **changes):
     }
     outputs = [
         *("network_reach_links", "network_switches", "network_router_ports", "network_link_ends", "network_capital"),
-        *("switch_cost", "cable_cost", "network_rate", "collective_time", "network_power"),
+        *("switch_cost", "cable_cost", "network_rate", "collective_time", "network_power", "adapter_cost"),
+        *("network_routing_switches", "tier_link_bandwidth"),
     ]
     made = pg.Study.make(
         workload="collectives",
@@ -258,12 +259,15 @@ def test_links_are_those_of_the_network_wired_one_by_one(kind, sides, links, dom
     else:
         assert found["network_switches"] == 0
         assert found["network_link_ends"].sum() == 8 * domains  # one port of each device, split among its neighbours
-    assert found["network_capital"] == pytest.approx(found["switch_cost"] + found["cable_cost"])
+    routed = kind not in ("dragonfly", "flattened_butterfly")  # two ports of a switch inside each device
+    assert found["network_routing_switches"] == pytest.approx(routed * 8 * domains * 2 / 64)
+    routers = 36_000 * found["network_routing_switches"]
+    assert found["network_capital"] == pytest.approx(found["switch_cost"] + routers + found["cable_cost"])
 
 
 @pytest.mark.parametrize(("kind", "sides", "links", "domains"), SHAPES[::3])
 def test_a_budget_buys_its_rate(kind, sides, links, domains):
-    """The network costs the budget, time falls as its inverse, and at the listed price the rate is the listed one."""
+    """The network costs the budget; at the listed price the rate is the listed one, more needs adapters of 1600 USD."""
     listed = of_shape(kind, sides, links, domains)
     price = float(listed["network_capital"]) / (8 * domains)
     times = {}
@@ -272,10 +276,24 @@ def test_a_budget_buys_its_rate(kind, sides, links, domains):
             kind, sides, links, domains, network_sizing="budget", network_budget=factor * price, message_size="64 GiB"
         )
         assert bought["network_capital"] / (8 * domains) == pytest.approx(factor * price)
-        assert bought["network_rate"] == pytest.approx(factor * 50e9)
-        assert bought["network_power"] == pytest.approx(factor * listed["network_power"])
+        ports = 1 + (factor - 1) * price / (price + 1600)
+        assert bought["network_rate"] == pytest.approx(ports * 50e9)
+        assert bought["adapter_cost"] == pytest.approx((ports - 1) * 1600 * 8 * domains)
+        assert bought["network_power"] == pytest.approx(ports * listed["network_power"])
         times[factor] = bought["collective_time"]
     assert times[4] < times[1]
+
+
+@pytest.mark.parametrize(("rate", "lanes"), [(200, 4), (400, 8), (800, 16)])
+@pytest.mark.parametrize(("kind", "sides"), [("torus", (4, 3, 2)), ("torus", (4, 4)), ("fully_connected", (4,))])
+def test_links_of_a_device_that_routes_are_whole_lanes(kind, sides, rate, lanes):
+    """Of eight lanes of 50 Gbit/s each of six links gets one, each of four or three links two; the others are idle."""
+    links = 2 * len(sides) if kind == "torus" else sides[0] - 1
+    stated = {"scale_out_bandwidth": f"{rate} Gbit/s", "scale_out_efficiency": 1}
+    found = of_shape(kind, sides, 0, math.prod(sides), overrides=stated)
+    assert found["links_have_lanes"] == found["ports_have_lanes"] == (lanes >= links)
+    if lanes >= links:
+        assert found["tier_link_bandwidth"][-1] == pytest.approx(lanes // links * 50e9 / 8)
 
 
 def test_what_a_budget_buys_has_a_slope():

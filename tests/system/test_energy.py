@@ -137,11 +137,11 @@ def test_each_energy_of_a_circuit_goes_to_one_part(what, part):
 
 
 def test_devices_draw_what_is_known_of_them_in_training():
-    """GPUs in training draw 0.6 of the rated power (epoch2024costs) and more, never more than all of it."""
+    """GPUs in training draw 0.6 to 0.9 of the rated power (epoch2024costs)."""
     devices = ["a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x"]
     found = grid(["power_fraction", "average_power"], {"device": devices})
     assert (found["power_fraction"] > 0.65).all()
-    assert (found["power_fraction"] <= 1).all()
+    assert (found["power_fraction"] < 0.9).all()
     assert found["stays_within_power"].all()
     small = grid(["average_power"], overrides={"thermal_design_power": 100.0, "static_power": 300.0})
     assert not small["stays_within_power"]

@@ -88,6 +88,16 @@ def test_less_room_below_the_limit_takes_less_energy_until_the_sustained_clock()
     assert ratio[-1] == 1
 
 
+@pytest.mark.parametrize(("device", "highest"), [("a100-sxm-80gb", 1.41 / 1.226), ("h100-sxm-80gb", 1.98 / 1.4)])
+def test_energies_rise_as_far_as_the_highest_clock(device, highest):
+    """A100's large products run at 1.226 of 1.41 GHz (271 of 312 TFLOP/s), H100's at 1.4 of 1.98 GHz (E is 1.6)."""
+    exponent = np.log(of_circuits("boost_energy")) / np.log(1.98 / 1.4)
+    assert 1 < exponent < 2  # the voltage goes with the square root of the clock, or with the clock
+    room = {"device": [device], "thermal_design_power": [2000.0]}
+    found = grid(["step_boost"], room, overrides={"static_power": 0.25 * LIMIT})
+    assert found["step_boost"] == pytest.approx(highest**exponent, rel=0.01)
+
+
 def test_tensor_processing_units_keep_their_clock():
     p = point(["average_power"], {"device": ["tpu-v4"], "topology": ["ici-ring"]})
     assert p["step_boost"] == 1

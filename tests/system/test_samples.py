@@ -58,6 +58,22 @@ def test_only_what_the_outputs_depend_on_is_varied():
     assert set(only.space.axes[-1].scales) == {"interest_rate", "switch_price"}
 
 
+@pytest.mark.parametrize("device", ["a100-sxm-80gb", "h100-sxm-80gb"])
+def test_what_a_device_has_of_its_own_varies_by_the_ranges_of_its_own_node(device):
+    """N3 begins at three to seven times its mature density of defects, the devices' own nodes at the least, once."""
+    axes = {"device": [device], "node": ["native", "n3"], "sample": {"num": 4}}
+    made = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes=axes)
+    scales = made.space.axes[-1].scales
+    assert {"stated_early_defect_ratio", "stated_wafer_price", "native_wafer_price"} <= scales.keys()
+    assert "native_early_defect_ratio" not in scales
+    own = load_catalog().entry("node", stated("device", device, "process_node"))
+    detail, prices = own.details["wafer_price"], stated("node", own.name, "wafer_price") * scales["native_wafer_price"]
+    assert detail.low is not None
+    assert detail.high is not None
+    assert detail.low <= prices.min() < prices.max() <= detail.high
+    assert (pg.evaluate(made).die_cost > 0).all()
+
+
 def test_quantiles_enclose_the_stated_value():
     stated = grid(["cost_per_device_hour", "step_time"])
     result = pg.evaluate(study(["cost_per_device_hour", "step_time"], {"sample": {"num": 256, "of": ["price"]}}))

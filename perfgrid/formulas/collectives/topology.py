@@ -9,6 +9,7 @@ from .ideal_tables import fabric_of, links
 from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
+ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
 
 @formula(unit="1", source="narayanan2021")
@@ -159,17 +160,45 @@ def ideal_exists(shape_exists):
     return shape_exists
 
 
+@alternative(of="network_lanes", by="network_sizing", label="rate", unit="1", source="ieee2017bs")
+def stated_network_lanes(stated_network_rate, lane_rate):
+    """Lanes of a device's ports into the network: as many as its rate fills."""
+    return xp.ceil(stated_network_rate / lane_rate * (1 - ROUNDING))
+
+
+@alternative(of="network_lanes", by="network_sizing", label="budget", unit="1", source="ieee2017bs")
+def port_network_lanes():
+    """Lanes of the one port whose rate a budget buys: eight, as of 400 Gbit/s."""
+    return 8.0
+
+
+@formula(unit="1", source="ieee2017bs")
+def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_lanes):
+    """What a link takes whole of a device, by tier: scale-up ports, lanes of its network ports; 0: unknown."""
+    stated = at(tier_stated_bandwidth, tier="scale_up")
+    return table("tier", scale_up=xp.where(stated > 0, 0.0, scale_up_ports), scale_out=network_lanes)
+
+
 @formula(unit="byte/s", source="scalingbook2025")
-def tier_link_bandwidth(
-    tier_rate, tier_stated_bandwidth, scale_up_efficiency, scale_out_efficiency, scale_up_ports, tier_links
-):
+def tier_link_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_lanes, tier_links):
     """Payload bandwidth of one link and direction, by tier.
 
-    A device's ports are shared out evenly to its links and those left over stay idle (a torus of two sides uses four of
-    six ports); with fewer ports than links, or an unknown number, the bandwidth itself is shared out.
+    A device's lanes are shared out evenly to its links and those left over stay idle: a torus of two sides uses four of
+    six scale-up ports, one of three sides six of the eight lanes of a network port. Where their number is unknown the
+    bandwidth itself is shared out.
     """
     efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
-    ports = table("tier", scale_up=scale_up_ports, scale_out=0.0)
-    whole = (tier_stated_bandwidth <= 0) & (ports >= tier_links)
-    share = xp.where(whole, xp.floor(ports / tier_links) / xp.maximum(ports, 1.0), 1 / tier_links)
-    return tier_rate * efficiency * share
+    whole = xp.floor(tier_lanes / tier_links) / xp.maximum(tier_lanes, 1.0)
+    return tier_rate * efficiency * xp.where(tier_lanes >= tier_links, whole, 1 / tier_links)
+
+
+@constraint(
+    reason="a link of the fabric has no lane of the device's ports",
+    source="ieee2017bs",
+    about="tier_link_bandwidth",
+    workload=("training", "inference", "collectives"),
+)
+def links_have_lanes(tier_links, tier_lanes):
+    """Each link has at least one lane, or a scale-up port, of its own."""
+    without = (tier_links > tier_lanes) & (tier_lanes > 0)
+    return total(xp.where(without, 1.0, 0.0), "tier") < 1

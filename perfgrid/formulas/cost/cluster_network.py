@@ -12,13 +12,13 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import INNER, at, join, table, total
 from perfgrid.formulas.collectives.schedules.fabric import ROUTED, SWITCHED, TIER_KINDS
+from perfgrid.formulas.collectives.topology import ROUNDING
 
 CODES = {kind: float(code) for code, kind in enumerate(TIER_KINDS)}
 SIDES = INNER.labels["side"]
 NEIGHBOURS = ("ring", "line", "torus", "mesh", "twisted_torus")  # one link each way and side
 OPEN = ("line", "mesh")  # their sides do not close
 MESHED = ("fully_connected", "hyperx", "hypercube")  # a link to every other position of a side
-ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
 # ---- equations: folded Clos -----------------------------------------------------------------------------------------
 
@@ -316,6 +316,6 @@ def routers_are_switches(network_router_ports, network_radix):
     source="ieee2017bs",
     about="network_port_rate_capital",
 )
-def ports_have_lanes(network_neighbours, network_ports, port_lanes):
+def ports_have_lanes(network_neighbours, network_lanes):
     """Each link to a neighbour has at least one lane of a port."""
-    return network_neighbours <= network_ports * port_lanes
+    return network_neighbours <= network_lanes

@@ -47,10 +47,22 @@ def network_cable_price(
     return total(cable_price(network_link_ends, network_reach_links, reach_is_copper, *prices), "reach")
 
 
+@formula(unit="1", source="besta2014slimfly")
+def network_routing_switches(
+    devices_route, devices, network_ports, switch_ports, network_endpoints, router_price_ratio
+):
+    """Switches that cost as much as the routers of devices that route, each port of which leads to the device as well.
+
+    `router_price_ratio` is the price of their ports over that of a switch's.
+    """
+    ports = 2 * network_ports * devices * devices_route * router_price_ratio
+    return xp.where(network_endpoints > 0, ports / switch_ports, 0.0)
+
+
 @formula(unit="USD", source="gpucluster2024sheet")
-def network_port_rate_capital(network_switch_price, network_cable_price):
-    """Price of the network whose ports run at the listed rate."""
-    return network_switch_price + network_cable_price
+def network_port_rate_capital(network_switch_price, network_routing_switches, switch_price, network_cable_price):
+    """Price of the network whose ports run at the listed rate, without adapters."""
+    return network_switch_price + network_routing_switches * switch_price + network_cable_price
 
 
 # ---- at equal bandwidth, or at equal cost ---------------------------------------------------------------------------
@@ -69,10 +81,23 @@ def proportional_network_price_scale(network_rate, switch_port_rate):
 
 
 @alternative(of="network_rate", by="network_sizing", label="budget", unit="byte/s", source="kim2008dragonfly")
-def affordable_network_rate(network_budget, devices, network_port_rate_capital, switch_port_rate, switch_price):
-    """Rate of a device's links into the network that its budget buys; the listed rate where there is no network."""
+def affordable_network_rate(
+    network_budget,
+    devices,
+    network_port_rate_capital,
+    switch_port_rate,
+    switch_price,
+    adapter_price,
+    scale_out_bandwidth,
+):
+    """Rate of a device's links into the network that its budget buys; the listed rate where there is no network.
+
+    Above the device's own rate, adapters beyond those of its server are paid from the budget too.
+    """
     listed = network_port_rate_capital / devices
-    bought = network_budget / xp.where(listed > 0, listed, switch_price)
+    whole = xp.where(listed > 0, listed, switch_price)
+    own = scale_out_bandwidth / switch_port_rate
+    bought = xp.minimum(network_budget / whole, (network_budget + own * adapter_price) / (whole + adapter_price))
     return switch_port_rate * xp.where((listed > 0) & (network_budget > 0), bought, 1.0)
 
 
@@ -99,10 +124,17 @@ def cable_cost(network_cable_price, network_price_scale):
     return network_cable_price * network_price_scale
 
 
+@formula(unit="USD", source="naddod2026adapters")
+def adapter_cost(devices, network_rate, scale_out_bandwidth, switch_port_rate, network_endpoints, adapter_price):
+    """Price of adapters beyond those for the devices' own rate, which the servers hold: in proportion to the rate."""
+    more = xp.maximum(network_rate - scale_out_bandwidth, 0.0) / switch_port_rate
+    return xp.where(network_endpoints > 0, devices * more * adapter_price, 0.0)
+
+
 @formula(unit="USD", source="gpucluster2024sheet")
-def network_capital(network_port_rate_capital, network_price_scale):
-    """Price of the scale-out network without adapters, which belong to the servers."""
-    return network_port_rate_capital * network_price_scale
+def network_capital(network_port_rate_capital, network_price_scale, adapter_cost):
+    """Price of the scale-out network: switches, routers in devices, links, and adapters beyond those of the servers."""
+    return network_port_rate_capital * network_price_scale + adapter_cost
 
 
 @formula(unit="USD", source="gpucluster2024sheet")
@@ -114,6 +146,7 @@ def network_cost_per_device(network_capital, devices):
 @formula(unit="W", source="jouppi2023tpuv4")
 def network_power(
     network_switches,
+    network_routing_switches,
     network_router_ports,
     network_radix,
     network_link_ends,
@@ -126,6 +159,7 @@ def network_power(
 
     As prices, in proportion to the ports of a router and, at equal cost, to their rate.
     """
-    switches = network_switches * switch_power * xp.minimum(network_router_ports / network_radix, 1.0)
+    whole = network_switches * xp.minimum(network_router_ports / network_radix, 1.0) + network_routing_switches
+    switches = whole * switch_power
     transceivers = total(xp.where(reach_is_copper > 0, 0.0, network_link_ends), "reach") * transceiver_power
     return (switches + transceivers) * network_price_scale

@@ -5,9 +5,12 @@ leaves power, the device raises its clock, and with it the voltage: on-chip even
 as much (E ~ V^2). Memory and links have voltages of their own.
 """
 
+from math import log
+
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 
+PROBED_HEADROOM = 1.414  # 1.98 GHz over the 1.4 GHz that large products sustain on H100
 ROUNDING = 1e-4  # of a power that reaches the limit
 
 
@@ -33,9 +36,12 @@ def idle_power(thermal_design_power, idle_fraction, static_fraction):
 
 
 @formula(unit="1", source="perfgrid2026probe")
-def reachable_boost(boost_energy, fixed_clock):
-    """Energy of on-chip events at the highest clock over that at the sustained one; 1 where the clock is fixed."""
-    return xp.where(fixed_clock, 1.0, boost_energy)
+def reachable_boost(boost_energy, clock_headroom):
+    """Energy of on-chip events at the highest clock over that at the sustained one: a power of the ratio of the clocks.
+
+    `boost_energy` was measured on H100, whose clock rises by `PROBED_HEADROOM`.
+    """
+    return xp.exp(xp.log(boost_energy) * xp.log(clock_headroom) / log(PROBED_HEADROOM))
 
 
 @formula(unit="1", source="hong2010power")

@@ -1,0 +1,222 @@
+"""Settings of a format on their way to quantities of perfgrid; each key is understood, assumed or ignored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from perfgrid.catalog.schema import convert
+from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
+
+from .formats import USUAL, Case, Format, Key, glossary, reason_to_ignore, solved
+from .job import UNKNOWN
+from .settings import Settings
+
+_DEFAULT = "not stated: the default of {title}"
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+class Reader:
+    """The settings of a job, on their way to quantities."""
+
+    def __init__(self, form: Format, version: str, settings: Settings):
+        self.form, self.version = form, version
+        self.found: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}  # quantity -> the key that states it
+        self.understood: list[tuple[str, str, str]] = []
+        self.assumed: list[tuple[str, str, str]] = []
+        self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
+        self.settings, self.files = self._named(settings)
+        cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
+        for key, value in self.settings.items():
+            if key in form.keys:
+                self._take(key, form.keys[key], value)
+            elif key not in cases:
+                why = reason_to_ignore(form, key) or self._unknown(key)
+                self.ignored.append((form.shown(key), _text(value), why))
+
+    def _named(self, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
+        """Settings by today's names of their keys; those of another version are noted."""
+        values, files = {}, {}
+        for key, value in settings.values.items():
+            name = self.form.name_of(key)
+            if renamed := self.form.renamed.get(key):
+                name = renamed.to
+                told = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
+                self.assumed.append((self.form.shown(key), _text(value), told))
+            if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
+                span = f"since {row.since}" if row.since else f"until {row.until}"
+                raise PerfgridError(
+                    f"{settings.files[key]}: {self.form.shown(key)} is no key of {self.form.title} {self.version} "
+                    f"({span}): state the version, as in --format {self.form.name}@{self.form.versions[-1]}"
+                )
+            values[name], files[name] = value, settings.files[key]
+        return values, files
+
+    def _unknown(self, key: str) -> str:
+        near = nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        return f"{UNKNOWN} to perfgrid for {self.form.title}{near}"
+
+    def _take(self, key: str, row: Key, value: Any) -> None:
+        """Take in the value of a key that states one quantity."""
+        text = _text(value)
+        if row.empty is not None and text in row.unset:
+            text = value = str(row.empty)
+        elif text in row.unset or value is None:
+            self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
+            return
+        found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
+        if row.quantity in self.found and self.found[row.quantity] != found:
+            first = self.origins[row.quantity]
+            raise PerfgridError(
+                f"{self.files[key]}: {self.form.shown(key)} {text} contradicts {first}: both state {row.quantity}"
+            )
+        self.found[row.quantity], self.origins[row.quantity] = found, self.form.shown(key)
+        self.understood.append((self.form.shown(key), text, f"{row.quantity} = {_text(found)}"))
+        if row.note:
+            self.assumed.append((self.form.shown(key), text, row.note))
+
+    def state(self, given: Mapping[str, Any], where: str) -> None:
+        """Take in what the user states, and what several keys state together."""
+        for name, value in given.items():
+            if name not in glossary():
+                raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
+            value = _plain(convert(glossary()[name], value, name), name)
+            if self.found.setdefault(name, value) != value:
+                raise PerfgridError(f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {_text(value)}")
+        for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
+            if quantity not in self.found:
+                self._decide(quantity)
+
+    def values(self, where: str) -> dict[str, Any]:
+        """All quantities: those stated, those that follow, defaults."""
+        told = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
+        for case in self.form.cases:
+            for key in (*case.keys, *case.contains):
+                if key in self.settings and self.form.shown(key) not in told:
+                    told.add(self.form.shown(key))
+                    why = f"without effect beside the other keys, or not expressed ({case.quantity})"
+                    self.ignored.append((self.form.shown(key), _text(self.settings[key]), why))
+        known: dict[str, set[str]] = {}
+        for case in self.form.cases:
+            for key, word in case.contains.items():
+                known.setdefault(key, set()).add(word)
+        for key in known.keys() & self.settings.keys():
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+                self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
+        values = solved(self.form, dict(self.form.implied) | self.found, where, self.origins)
+        for name, default in self.form.defaults.items():
+            if values.get(name) is not None:
+                continue
+            value = values.get(default) if isinstance(default, str) and default in values else default
+            if value is None or value == USUAL:
+                continue
+            values = solved(self.form, values | {name: value}, where, self.origins)
+            if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
+                keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
+                why = f"no {' or '.join(keys)}" if keys else "not stated"
+                self.assumed.append((name, _text(value), f"{why}: the default of {self.form.title}"))
+        for name in dict.fromkeys(case.quantity for case in self.form.cases):
+            if values.get(name) is None and name in glossary() and glossary()[name].optional:
+                keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
+                default = _text(glossary()[name].word(glossary()[name].default_value))
+                self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
+        return values
+
+    def _decide(self, quantity: str) -> None:
+        """The value of a quantity that several keys state: that of the first case which they satisfy."""
+        cases = [case for case in self.form.cases if case.quantity == quantity]
+        cases = [case for case in cases if case.read and self.form.has(case, self.version)]
+        for case in cases:
+            if not self._satisfied(case):
+                continue
+            stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
+            told = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
+            told = [key for key in dict.fromkeys(told) if _text(self.settings[key]) not in FALSE]
+            self.found[quantity] = case.value
+            for key in stated:
+                self.origins.setdefault(quantity, self.form.shown(key))
+                self._understand(key, quantity, case.value)
+            if not stated and told:
+                text = " ".join(f"{self.form.shown(key)} {_text(self.settings[key])}" for key in told)
+                why = f"this value or combination is not expressed; {quantity} = {_text(case.value)} is taken"
+                self.ignored.append((text, "", why))
+            elif not stated and quantity in glossary():
+                self.assumed.append((quantity, _text(case.value), _DEFAULT.format(title=self.form.title)))
+            return
+
+    def _understand(self, key: str, quantity: str, value: Any) -> None:
+        told = f"{quantity} = {_text(value)}"
+        text = _text(self.settings[key])
+        for i, (shown, _, before) in enumerate(self.understood):
+            if shown == self.form.shown(key):
+                self.understood[i] = (shown, text, f"{before}, {told}")
+                return
+        self.understood.append((self.form.shown(key), text, told))
+
+    def _satisfied(self, case: Case) -> bool:
+        for key, wanted in case.keys.items():
+            value = self.settings.get(key)
+            if isinstance(wanted, bool):
+                if (value is not None and _text(value).lower() not in FALSE) != wanted:
+                    return False
+            elif value is None or _text(value) not in map(_text, wanted if isinstance(wanted, list) else [wanted]):
+                return False
+        return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
+
+
+def words_of(value: Any) -> set[str]:
+    """The words of a list as any syntax states it."""
+    return set(re.split(r"[\s,\[\]'\"]+", "" if value is None else str(value)))
+
+
+def _converted(row: Key, value: Any, where: str) -> Any:
+    """The value of a key in perfgrid's form. PerfgridError for what it may not hold."""
+    text = _text(value)
+    variable = glossary().get(row.quantity)
+    kind = row.kind or (variable.kind if variable else "integer")
+    if kind == "switch":
+        return (text.lower() not in FALSE) != row.inverted
+    if kind == "flag":
+        if text.lower() not in (*TRUE, *FALSE):
+            raise PerfgridError(f"{where} needs true or false, found {text!r:.60}")
+        return (text.lower() in TRUE) != row.inverted
+    if kind in ("text", "label", "code"):
+        if row.words and text not in row.words and variable is not None:
+            raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
+        return row.words.get(text, text)
+    try:
+        number = float(text.split()[0] if text.split() else text)
+    except ValueError:
+        raise PerfgridError(f"{where} needs a number, found {text!r:.60}") from None
+    if variable is not None and variable.kind in ("integer", "number"):
+        return _plain(convert(variable, number, where), row.quantity)
+    if kind == "integer" and (number != int(number) if abs(number) < 1e18 else True):
+        raise PerfgridError(f"{where} needs a whole number, found {text!r:.60}")
+    return int(number) if kind == "integer" else number
+
+
+def check_experts(values: Mapping[str, Any], where: str) -> None:
+    """PerfgridError where the experts' ranks do not divide those of a stage."""
+    if "ep" not in values or "etp" not in values:
+        return
+    ranks = values.get("tp", 1) * values.get("cp", 1) * values.get("dp", 1)
+    if ranks % (values["ep"] * values["etp"]):
+        raise PerfgridError(
+            f"{where}ep {values['ep']} x etp {values['etp']} does not divide the {ranks} ranks tp x cp x dp of a stage"
+        )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return shortened(printable(str(value)), 200)
+
+
+def _plain(value: Any, name: str) -> Any:
+    variable = glossary()[name]
+    value = variable.word(value)
+    return int(value) if variable.kind == "integer" and isinstance(value, float) else value

@@ -1,0 +1,154 @@
+"""Recipes in Python as text: what functions assign and pass by name, by the syntax tree; nothing is imported or run.
+
+Understood are ``cfg.model.size = 8``, ``Config(size=8)`` with calls within calls, ``replace(BASE, size=8)`` of a named
+base, defaults of parameters, names of constants, whole-number arithmetic. What hangs on conditions is named.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError, shortened
+
+from .shell import LARGEST_SCRIPT, UNREAD
+
+RECIPE = "recipe"  # the key of the function that a recipe starts from
+STARTS = ("_config", "_recipe")  # ends of the names of such functions
+MODULES = ("torch.",)
+MOST_STATEMENTS = 20_000
+_SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass
+class Recipe:
+    """What one function, or one call that is given a name, states; notes are what was not read, and why."""
+
+    name: str
+    stated: list[tuple[str, Any]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+
+
+def recipes_of(text: str, where: str) -> list[Recipe]:
+    """The recipes of a Python file, in order. PerfgridError for text that is no Python, or too long."""
+    if len(text) > LARGEST_SCRIPT:
+        raise PerfgridError(f"{where}: a recipe has at most {LARGEST_SCRIPT:,} characters, found {len(text):,}")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        told = f"{error.msg}, line {error.lineno}" if isinstance(error, SyntaxError) else "too deep"
+        raise PerfgridError(f"{where}: not valid Python: {told}") from None
+    outside, found, named = Recipe("the file"), list[Recipe](), dict[str, Recipe]()
+    known: dict[str, Any] = {}
+    for statement in tree.body[:MOST_STATEMENTS]:
+        if isinstance(statement, ast.FunctionDef):
+            found.append(own := Recipe(statement.name))
+            _function(statement, own, known)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            own = Recipe(_path(statement.targets[0]))
+            for base in (a.id for a in statement.value.args if isinstance(a, ast.Name) and a.id in named):
+                own.stated += named[base].stated
+            own.stated += _passed(statement.value, known)
+            named[own.name] = own
+            found.append(own)
+        else:
+            _statement(statement, outside, known)
+    return [*([outside] if outside.stated else []), *found]
+
+
+def _function(of: ast.FunctionDef, own: Recipe, known: Mapping[str, Any]) -> None:
+    """The defaults of its parameters, then its statements."""
+    inside = dict(known)
+    every = [*of.args.posonlyargs, *of.args.args]
+    defaults = zip(every[len(every) - len(of.args.defaults) :], of.args.defaults, strict=True)
+    for parameter, default in (*defaults, *zip(of.args.kwonlyargs, of.args.kw_defaults, strict=True)):
+        if default is not None:
+            inside[parameter.arg] = _value(default, inside)
+            own.stated.append((parameter.arg, inside[parameter.arg]))
+    for statement in of.body:
+        _statement(statement, own, inside)
+
+
+def _statement(statement: ast.stmt, own: Recipe, known: dict[str, Any]) -> None:
+    """Take in an assignment, or what a returned call is passed; note what is set under a condition."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            path = _path(target)
+            if "." in path:
+                own.stated.append((path.partition(".")[2], _value(statement.value, known)))
+            elif path:
+                known[path] = _value(statement.value, known)
+        if isinstance(statement.value, ast.Call):
+            own.stated += _started(statement.value)
+            before = _path(targets[0]).partition(".")[2]
+            own.stated += _passed(statement.value, known, f"{before}." if before else "")
+    elif isinstance(statement, (ast.Return, ast.Expr)) and isinstance(statement.value, ast.Call):
+        own.stated += [*_started(statement.value), *_passed(statement.value, known)]
+    elif isinstance(statement, (ast.If, ast.For, ast.While, ast.Try, ast.With)):
+        for inner in ast.walk(statement):
+            paths = [_path(target) for target in inner.targets] if isinstance(inner, ast.Assign) else []
+            own.notes += [
+                (path.partition(".")[2], "set under a condition, which is not executed")
+                for path in paths
+                if "." in path
+            ]
+
+
+def _started(call: ast.Call) -> list[tuple[str, Any]]:
+    """The recipe that a call starts from, if it is one."""
+    name = _path(call.func).rpartition(".")[2]
+    return [(RECIPE, name)] if name.endswith(STARTS) else []
+
+
+def _passed(call: ast.Call, known: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What a call is passed by name, with that of calls within it behind its own name."""
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            continue
+        inner = keyword.value
+        if isinstance(inner, ast.Call) and (inner.keywords or any(isinstance(a, ast.Name) for a in inner.args)):
+            yield from _passed(inner, known, f"{before}{keyword.arg}.")
+        else:
+            yield f"{before}{keyword.arg}", _value(inner, known)
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """The value of an expression; unread for what only an execution would know."""
+    match node:
+        case ast.Constant(value):
+            return value if isinstance(value, (bool, int, float, str)) or value is None else UNREAD
+        case ast.Name(name):
+            return known.get(name, UNREAD)
+        case ast.Attribute():
+            path = _path(node)  # a name of a module or a class stands for itself, a setting elsewhere for its value
+            return path if path.startswith(MODULES) or path[:1].isupper() else UNREAD
+        case ast.List(parts) | ast.Tuple(parts):
+            return ",".join(str(_value(part, known)) for part in parts)
+        case ast.UnaryOp(ast.USub(), operand):
+            value = _value(operand, known)
+            return -value if isinstance(value, (int, float)) else UNREAD
+        case ast.BinOp(left, sign, right) if type(sign) in _SUMS:
+            first, second = _value(left, known), _value(right, known)
+            whole = type(first) is int and type(second) is int and max(abs(first), abs(second)) < 10**15
+            usable = whole and (second != 0 or not isinstance(sign, ast.FloorDiv))
+            return _SUMS[type(sign)](first, second) if usable else UNREAD
+        case ast.Call(of, [ast.Constant(str(word))], []):  # precision("fp8") states fp8
+            return word
+        case ast.Call(of, [], []):
+            return _path(of).rpartition(".")[2] or UNREAD
+    return UNREAD
+
+
+def _path(node: ast.expr) -> str:
+    """A name, or names with points between; a key of a table counts as a name. Empty for anything else."""
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(value, name) | ast.Subscript(value, ast.Constant(str(name))):
+            before = _path(value)
+            return shortened(f"{before}.{name}", 200) if before else ""
+    return ""

@@ -1,0 +1,147 @@
+"""Logs of Megatron-LM and what descends from it: a line for each logged iteration, and at the start all arguments.
+
+``iteration 43/ 100 | elapsed time per iteration (ms): 5444.9 | ... | global batch size: 128 |``
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel
+
+from perfgrid.catalog import Catalog
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.formats import formats
+from perfgrid.jobs.job import Job
+from perfgrid.jobs.read import read_job
+
+from .measured import Measured, lines_of, steady
+from .setup import fields, identity, setup_of
+
+STEP = re.compile(r"iteration\s+(\d+)\s*/\s*(?:\d+|infinity)\b.*?elapsed time per iteration \(ms\):\s*([\d.]+)")
+BATCH = re.compile(r"global batch size:\s*(\d+)")
+WORLD = re.compile(r"using world size:\s*(\d+)")
+ARGUMENT = re.compile(r"^(?:\S+:\s+)?\s*([a-z][a-z0-9_]*) \.\.+ ?(.*)$")
+ARGUMENTS = re.compile(r"-{8,} arguments -{8,}")
+RESERVED = re.compile(r"\(after (\d+) iterations\) memory \(MB\).*?max reserved:\s*([\d.]+)")
+UNSET = ("None", "[]", "")
+FLAGS = {  # arguments whose flag has another name or sense: argument -> value -> flag
+    "add_bias_linear": {"False": "--disable-bias-linear"},
+    "position_embedding_type": {"rope": "--position-embedding-type rope"},
+    "gradient_accumulation_fusion": {"False": "--no-gradient-accumulation-fusion"},
+}
+LEFT_OUT = ("nnodes", "model")
+
+
+def is_megatron(text: str) -> bool:
+    """Whether a text has lines of iterations, or the list of arguments before them."""
+    return "elapsed time per iteration (ms):" in text or ARGUMENTS.search(text) is not None
+
+
+def megatron_records(
+    measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]
+) -> Iterator[tuple[int, Any]]:
+    """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
+    where = str(measured.path)
+    lines = lines_of(text)
+    worlds = {int(m[1]): i for i, line in reversed(lines) if (m := WORLD.search(line))}
+    if len(worlds) > 1:
+        told = ", ".join(f"{size} in line {i}" for size, i in sorted(worlds.items(), key=lambda item: item[1]))
+        raise PerfgridError(f"{where}: runs of several world sizes ({told}): give a log of each")
+    steps = [(i, int(m[1]), float(m[2]) / 1e3, BATCH.search(line)) for i, line in lines if (m := STEP.search(line))]
+    if not steps:
+        raise PerfgridError(f"{where}: no line of an iteration: the log ends before the first one, or logs no time")
+    restarts = [i for i, (one, other) in enumerate(pairwise(steps), 1) if other[1] <= one[1]]
+    steps = steps[restarts[-1] :] if restarts else steps  # of the last run in the log
+    setup = setup_of(measured, catalog, record)
+    job = _arguments(text, measured, catalog)
+    if job is not None:
+        if setup.model is None:
+            setup.model, setup.origins["model"] = job.model, "the log"
+        setup.state({n: v for n, v in job.values.items() if n != "global_batch"}, "the arguments in the log")
+        setup.usual_name("software", job.format.software)
+    elif worlds:
+        setup.state({"devices": next(iter(worlds))}, "the log")
+    batches = [int(batch[1]) for *_, batch in steps if batch]
+    if batches:
+        steps = [step for step in steps if step[3] is None or int(step[3][1]) == batches[-1]]
+        if len(set(batches)) > 1:
+            setup.values.pop("global_batch", None)  # a ramp: the last batch is what its steps had
+        setup.state({"global_batch": batches[-1]}, "the lines of iterations")
+    found = steady([n for _, n, *_ in steps], [seconds for _, _, seconds, _ in steps], where)
+    source = {"title": f"log of Megatron-LM, {measured.path.name}", "url": None}
+    place = {"where": f"lines {steps[0][0]} to {steps[-1][0]}"}
+    setup.usual_name("software", "megatron-core")
+    design = setup.design("training")
+    more = {"source": source | place, "note": found.told("logged iterations"), "derivation": None}
+    printed = ("elapsed time per iteration", found.median * 1e3, "ms")
+    named = identity(measured.path)
+    yield (
+        steps[-1][0],
+        fields(
+            setup,
+            "training",
+            "step_time",
+            found.median,
+            printed,
+            **design,
+            **named,
+            **more,
+            quartiles=list(found.quartiles),
+        ),
+    )
+    reserved = [(i, float(m[2])) for i, line in lines if (m := RESERVED.search(line))]
+    if reserved:
+        line, most = max(reserved, key=lambda row: row[1])
+        more = {
+            "source": source | {"where": f"line {line}"},
+            "note": "of the ranks that the log shows",
+            "derivation": None,
+        }
+        named["id"] += "-reserved"
+        printed = ("allocator_memory", most, "MiB")
+        yield line, fields(setup, "memory", "allocator_memory", most * 2**20, printed, **design, **named, **more)
+
+
+def _arguments(text: str, measured: Measured, catalog: Catalog) -> Job | None:
+    """The job that the list of arguments at the start of a log states; None where it has none."""
+    lists = list(ARGUMENTS.finditer(text))
+    if not lists:
+        return None
+    begin = lists[-1]
+    stated: dict[str, str] = {}
+    for _, line in lines_of(text[begin.end() :])[1:]:
+        if "end of arguments" in line:
+            break
+        if (found := ARGUMENT.match(re.sub(r"^\[?\w*\d\]?:\s?", "", line))) and found[1] not in stated:
+            stated[found[1]] = found[2]
+    if not stated:
+        return None
+    model = measured.stated.get("model")
+    return read_job({f"{measured.path} (arguments)": command_line(stated)}, "megatron-lm", model=model, catalog=catalog)
+
+
+def command_line(stated: Mapping[str, str]) -> str:
+    """Arguments as flags: those that `perfgrid read-job` knows."""
+    form = formats()["megatron-lm"]
+    known = {*form.by_name, *(key for case in form.cases for key in case.keys)}
+    words = ["pretrain_gpt.py"]
+    if (padded := stated.get("padded_vocab_size", "None")) not in UNSET:
+        stated = {**stated, "vocab_size": padded}
+    if stated.get("num_layers_per_virtual_pipeline_stage") in UNSET:
+        stated = {
+            **stated,
+            "num_virtual_stages_per_pipeline_rank": stated.get("virtual_pipeline_model_parallel_size", "None"),
+        }
+    for name, value in stated.items():
+        key = name.replace("_", "-")
+        if flag := FLAGS.get(name, {}).get(value):
+            words.append(flag)
+        elif key in known and key not in LEFT_OUT and value not in (*UNSET, "False"):
+            row = form.keys.get(key)
+            if row is None or form.has(row, form.versions[-1]):
+                words.append(f"--{key}" if value == "True" else f"--{key} '{value}'")
+    return " ".join(words)

@@ -1,0 +1,355 @@
+"""Readers of measurements: hand-worked values, records of the schema, and one line for what cannot be read."""
+
+import json
+import math
+import random
+import re
+from typing import Any
+
+import pytest
+
+import perfgrid as pg
+from perfgrid import PerfgridError
+from perfgrid.cli.main import imported
+from perfgrid.validation.measurements.measured import Measured
+from perfgrid.validation.measurements.templates import TEMPLATES, template
+from perfgrid.validation.schema import Record, read_records
+
+from . import logs
+
+JOB = """torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
+  --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 \\
+  --swiglu --bf16 --max-position-embeddings 8192 --untie-embeddings-and-output-weights --disable-bias-linear \\
+  --normalization RMSNorm --position-embedding-type rope --micro-batch-size 1 --global-batch-size 128 \\
+  --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \\
+  --overlap-param-gather --attention-dropout 0 --hidden-dropout 0 --vocab-size 128256
+"""
+STEPS = [(1, 21000.0), *((n, 9000.0 + n) for n in range(2, 22))]
+BASE = {
+    "device": "h100-sxm-80gb",
+    "devices": 64,
+    "model": "llama-3.1-8b",
+    "tp": 2,
+    "pp": 1,
+    "gbs": 256,
+    "seq_len": 8192,
+}
+
+
+@pytest.fixture
+def job(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(JOB)
+    return path
+
+
+def table(folder, header, *rows, name="runs.csv"):
+    path = folder / name
+    path.write_text("\n".join([",".join(header), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def read(path, **options) -> Any:
+    """The records of a file that has no problem."""
+    records, problems = read_records([Measured(path, **options)])
+    assert problems == []
+    for record in records:
+        assert Record.model_validate_json(record.model_dump_json()) == record  # as `perfgrid records read` writes it
+    return records
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "seconds"),
+    [
+        ("step_time_ms", 4000, 4.0),
+        ("iteration time (s)", 4, 4.0),
+        ("tokens/s", 256 * 8192 / 4, 4.0),
+        ("tokens/s/GPU", 256 * 8192 / 4 / 64, 4.0),
+        ("tokens_per_second_per_device", 8192, 4.0),
+        ("samples_per_second", 64, 4.0),
+    ],
+)
+def test_a_column_is_known_by_its_name_and_unit(tmp_path, column, value, seconds):
+    (found,) = read(table(tmp_path, [*BASE, column], [*BASE.values(), value]))
+    assert found.value == pytest.approx(seconds)
+    assert (found.quantity, found.group, found.id) == ("step_time", "runs", "runs-2")
+    assert (found.plan.dp, found.workload.microbatch, found.plan.cp) == (32, 1, 1)
+    assert "microbatch = 1" in found.assumed
+
+
+def test_mfu_is_the_inverse_of_what_the_formulas_say(tmp_path):
+    """A step predicted by the formulas, stated as its MFU, is that step."""
+    names = {"gbs": "global_batch", "seq_len": "sequence_length"}
+    parameters = {names[n]: BASE[n] for n in names}
+    layout = {n: [BASE[n]] for n in ("devices", "tp", "pp")}
+    outputs = ["step_time", "model_flops_utilization"]
+    axes = {"model": [BASE["model"]], "device": [BASE["device"]], "parallelism": layout}
+    ds = pg.evaluate(
+        pg.Study.make(outputs=outputs, axes=axes, workload_parameters=parameters | {"zero": 1}, dtype="float64")
+    )
+    mfu = float(ds["model_flops_utilization"].squeeze())
+    (found,) = read(table(tmp_path, [*BASE, "mfu"], [*BASE.values(), f"{mfu * 100!r}%"]))
+    assert found.value == pytest.approx(float(ds["step_time"].squeeze()), rel=1e-6)
+    assert any("FLOPs of the model are counted" in told for told in found.assumed)
+
+
+def test_rows_that_are_none_are_told_by_line(tmp_path):
+    header = [*BASE, "tokens/s/GPU", "step_time"]
+    rows = [
+        [*BASE.values(), 8192, 4.0],
+        [*(BASE | {"tp": 3}).values(), 8192, ""],
+        [*(BASE | {"model": "llama-3.1-8c"}).values(), 8192, ""],
+        [*(BASE | {"device": "h100"}).values(), 8192, ""],
+        [*BASE.values(), "", ""],
+        [*BASE.values(), 8192, 5.0],
+        [*BASE.values(), "fast", ""],
+        [*(BASE | {"gbs": 100}).values(), 8192, ""],
+    ]
+    records, problems = read_records([table(tmp_path, header, *rows)])
+    assert [r.id for r in records] == ["runs-2"]
+    told = [p.reason for p in problems]
+    assert [p.place.rpartition(":")[2] for p in problems] == list("3456789")
+    assert "tp 3 x pp 1 x cp 1 does not divide 64 devices" in told[0]
+    assert "no model 'llama-3.1-8c' in the catalog; did you mean 'llama-3.1-8b'" in told[1]
+    assert "no device 'h100'; did you mean 'h100-sxm-80gb'" in told[2]
+    assert "nothing is measured: fill in one of tokens/s/GPU, step_time" in told[3]
+    assert "step_time says a step of 5 s, tokens/s/GPU one of 4 s" in told[4]
+    assert "tokens/s/GPU needs a number, found 'fast'" in told[5]
+    assert "global batch 100 is no multiple of dp 32 x microbatch 1" in told[6]
+
+
+def test_a_job_file_states_the_job_and_predicts_as_the_study_does(tmp_path, job):
+    """The record of a log carries the whole job: predicted is what `explain` says of the study of `read-job`."""
+    path = tmp_path / "train.log"
+    path.write_text(logs.megatron(STEPS, 128, 16))
+    (found,) = read(path, job=(job,), on="h100-sxm-80gb")
+    assert found.value == pytest.approx(9.012, abs=2e-3)  # median of steps 2 to 21
+    assert found.note == "median of 20 logged iterations, 2 to 21"
+    assert (found.software, found.plan.dp, found.plan.zero) == ("megatron-core", 8, 1)
+    content = {
+        "outputs": ["step_time"],
+        "dtype": "float64",
+        "axes": {
+            "model": ["llama-3.1-8b"],
+            "device": ["h100-sxm-80gb"],
+            "software": ["megatron-core"],
+            "parallelism": {n: [v] for n, v in {"devices": 16, "tp": 2, "pp": 1, "chunks": 1}.items()},
+        },
+        "workload_parameters": {"sequence_length": 8192, "global_batch": 128, "zero": 1, "recompute": "none"},
+    }
+    study = pg.Study.make(**content)
+    (predicted,) = pg.validate([Measured(path, job=(job,), on="h100-sxm-80gb")]).predictions
+    assert predicted.predicted == pytest.approx(float(pg.evaluate(study)["step_time"].squeeze()), rel=1e-9)
+
+
+def bad_logs():
+    """What a log holds, and the one line that says why it is none."""
+    ramp = [(n, 3000.0 * (1 + n % 5)) for n in range(1, 30)]
+    two = logs.megatron(STEPS, 128, 16) + logs.megatron(STEPS, 128, 32)
+    arguments = logs.megatron([], 128, 16, seq_length=8192, tensor_model_parallel_size=2)
+    return {
+        "half": (arguments, "no line of an iteration"),
+        "few": (logs.megatron(STEPS[:2], 128), "2 logged steps, at least 3 are needed"),
+        "unsteady": (logs.megatron(ramp, 128), "no steady step"),
+        "worlds": (two, r"several world sizes \(16 in line 1, 32 in line 23\)"),
+        "batch": (logs.megatron(STEPS, 64, 16), "global_batch is 64 by the lines of iterations, but 128 by run.sh"),
+        "devices": (logs.megatron(STEPS, 128, 32, seq_length=8192, tensor_model_parallel_size=2), "by run.sh"),
+        "titan": (logs.torchtitan([1, 2], [10, 5000], 40.0), "by run.sh"),
+        "text": ("nothing of interest", "no measurements that are recognised"),
+        "mllog": (':::MLLOG {"key": "global_batch_size", "val', "cut off or no JSON"),
+        "trace": ('{"traceEvents": [{"ph": "X",', "a trace that is cut off"),
+        "nccl": ("#  size count algbw busbw", "without a line of results"),
+        "vllm": ('{"request_throughput": 1, "mean_ttft_ms": 5}', "no complete result"),
+    }
+
+
+@pytest.mark.parametrize("name", bad_logs())
+def test_a_log_that_cannot_be_read_is_told_in_one_line(tmp_path, job, name):
+    text, told = bad_logs()[name]
+    path = tmp_path / "bad.log"
+    path.write_text(text)
+    with pytest.raises(PerfgridError, match=told) as mistake:
+        read_records([Measured(path, job=(job,), on="h100-sxm-80gb")])
+    assert "\n" not in str(mistake.value)
+    assert "bad.log" in str(mistake.value)
+
+
+def test_a_ramp_of_the_batch_and_a_restart_leave_the_last_run(tmp_path):
+    steps = logs.megatron(STEPS[:9], 64, 16) + logs.megatron(STEPS[9:], 128)
+    again = logs.megatron([(n, 2 * ms) for n, ms in STEPS], 128, 16) + steps
+    path = tmp_path / "ramp.log"
+    path.write_text(again)
+    stated = {"model": "llama-3.1-8b", "sequence_length": 8192, "tp": 2}
+    (found,) = read(path, on="h100-sxm-80gb", stated=stated)
+    assert found.workload.global_batch == 128
+    assert found.note == "median of 11 logged iterations, 11 to 21"
+
+
+def test_all_ranks_of_torchtitan_may_log(tmp_path):
+    path = tmp_path / "titan.log"
+    path.write_text(
+        logs.torchtitan([1, 10, 20, 30, 40], [87, 5600, 5610, 5620, 5630], 44.84, "['dp_shard', 'tp'], [4, 2]", 4)
+    )
+    step, memory = read(path)
+    assert step.value == pytest.approx(8 * 8192 / (8 * 5615), rel=1e-3)
+    assert (step.plan.dp, step.plan.tp, step.devices) == (4, 2, 8)
+    assert (memory.quantity, memory.value) == ("allocator_memory", pytest.approx(44.84 * 2**30))
+
+
+@pytest.mark.parametrize("kind", ["blocks", "throughput", "times"])
+def test_mllog(tmp_path, job, kind):
+    """Steps of 9.3 s by blocks, by samples per second, and by the time of steps."""
+    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
+    for n in range(6):
+        begin = 100_000 * n
+        events.append((begin, "block_start", None, {"samples_count": 1280 * n}))
+        if kind == "throughput":
+            events.append((begin, "tracked_stats", {"throughput": 128 / 9.3}, {"step": n}))
+        if kind == "times":
+            events.append((begin, "tracked_stats", {"train_step_time": 9.3, "loss": 2.0}, {"step": n}))
+        events.append((begin + 93_000, "block_stop", None, {"samples_count": 1280 * (n + 1)}))
+    path = tmp_path / "result.txt"
+    path.write_text(logs.mllog(events))
+    (found,) = read(path, job=(job,), on="h100-sxm-80gb")
+    assert found.value == pytest.approx(9.3)
+
+
+def test_serving_results_state_lengths_and_load(tmp_path):
+    saved = {
+        "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+        "max_concurrency": 8,
+        "request_rate": "inf",
+        "completed": 80,
+    }
+    saved |= {"total_input_tokens": 81920, "total_output_tokens": 40960, "output_throughput": 640.0}
+    saved |= {"request_throughput": 1.25, "mean_ttft_ms": 50.0, "mean_tpot_ms": 12.0}
+    printed = """Maximum request concurrency: 8
+============ Serving Benchmark Result ============
+Successful requests:                     80
+Total input tokens:                      81920
+Total generated tokens:                  40960
+Output token throughput (tok/s):         640.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          50.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          12.00
+==================================================
+"""
+    means = {"time_to_first_token": 50.0, "inter_token_latency": 12.0, "request_latency": 6000.0}
+    export = {name: {"unit": "ms", "avg": value} for name, value in means.items()}
+    export |= {"output_token_throughput": {"unit": "tokens/sec", "avg": 640.0}, "request_count": {"avg": 80}}
+    export |= {"input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 512.0}}
+    export["input_config"] = {"endpoint": {"model_names": ["Llama-3.1-8B-Instruct"]}, "loadgen": {"concurrency": 8}}
+    texts = {"saved.json": json.dumps(saved), "printed.txt": printed, "export.json": json.dumps(export)}
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.write_text(text)
+        records = {r.quantity: r for r in read(path, on="h100-sxm-80gb", stated={"model": "llama-3.1-8b"})}
+        assert records["time_to_first_token"].value == pytest.approx(0.05)
+        assert records["time_per_output_token"].value == pytest.approx(0.012)
+        assert records["output_tokens_per_second"].value == pytest.approx(640)
+        load = records["time_to_first_token"].workload
+        assert (load.prompt_tokens, load.output_tokens, load.batch, load.batch_rule, load.requests) == (
+            *(1024, 512, 8),
+            "concurrency",
+            80,
+        )
+
+
+def test_nccl_ranks_that_contradict_the_bandwidths_are_told(tmp_path):
+    about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200], "algbw": [255.7]}
+    path = tmp_path / "ar.txt"
+    path.write_text(logs.nccl(about | {"busbw": [255.7 * 14 / 8]}, "all_reduce_perf"))
+    (found,) = read(path)
+    assert (found.value, found.collective.size, found.collective.ranks) == (pytest.approx(4.2e-3), 2**30, 8)
+    path.write_text(logs.nccl(about | {"busbw": [255.7 * 30 / 16]}, "all_reduce_perf"))
+    with pytest.raises(PerfgridError, match="8 ranks are stated"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_template_tells_what_to_fill_in_and_is_read_when_filled(tmp_path, kind):
+    path = tmp_path / "mine.csv"
+    path.write_text(template(kind))
+    with pytest.raises(PerfgridError, match="holds no rows: add one for each run, device"):
+        read(path)
+    rows = {
+        "training": "h100-sxm-80gb,64,llama-3.1-8b,8192,256,1,2,1,4.0,",
+        "serving": "h100-sxm-80gb,1,llama-3.1-8b,1,bf16,1024,512,8,50,12,",
+        "kernel": "h100-sxm-80gb,gemm,bf16,forward,8192,8192,8192,1500",
+        "collective": "h100-sxm-80gb,all_reduce,8,1073741824,4200",
+    }
+    path.write_text(template(kind) + rows[kind] + "\n")
+    records = read(path)
+    expected = {"serving": ["time_to_first_token", "time_per_output_token"]}
+    assert [r.quantity for r in records] == expected.get(kind, [f"{'step' if kind == 'training' else kind}_time"])
+    assert math.isclose(records[0].value, {"training": 4.0, "serving": 0.05, "kernel": 1.5e-3}.get(kind, 4.2e-3))
+
+
+def sound_files():
+    """A text of each kind that is read."""
+    about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200.0]}
+    about |= {"algbw": [255.7], "busbw": [447.5]}
+    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
+    events += [(100 * n, "tracked_stats", {"throughput": 13.0}, {"step": n}) for n in range(5)]
+    saved = {"model_id": "llama-3.1-8b", "max_concurrency": 8, "completed": 80, "total_input_tokens": 81920}
+    saved |= {"total_output_tokens": 40960, "request_throughput": 1.25, "mean_ttft_ms": 50.0}
+    export = {"output_token_throughput": {"avg": 640.0}, "request_latency": {"unit": "ms", "avg": 6000.0}}
+    export |= {"input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 512.0}}
+    export["input_config"] = {"model": "llama-3.1-8b", "concurrency": 8}
+    trace = {"traceEvents": [logs.step(1, 0, 100), logs.kernel("gemm", 10, 20), logs.kernel("ncclAllReduce", 40, 9)]}
+    header = ",".join([*BASE, "step_time", "mfu"])
+    return {
+        "megatron": logs.megatron(STEPS, 128, 16, seq_length=8192, tensor_model_parallel_size=2),
+        "torchtitan": logs.torchtitan([1, 10, 20, 30, 40], [87, 5600, 5610, 5620, 5630], 44.84),
+        "mllog": logs.mllog(events),
+        "nccl-tests": logs.nccl(about, "all_reduce_perf"),
+        "vllm": json.dumps(saved),
+        "genai-perf": json.dumps(export),
+        "kineto": json.dumps(trace),
+        "csv": f"{header}\n{','.join(map(str, BASE.values()))},4.0,\n",
+    }
+
+
+@pytest.mark.parametrize("kind", sound_files())
+def test_damaged_files_end_in_one_line(tmp_path, kind):
+    """Whatever numbers, words and ends a damaged file has, it is read or refused in one line."""
+    text, draw, path = sound_files()[kind], random.Random(7), tmp_path / "damaged.txt"
+    stated = {"model": "llama-3.1-8b", "recompute": "selective"}
+    words = ["-1", "0", "1e400", "nan", "", "x", "null", "[]", '"y"', "9" * 40, "\x00", "{", "999999999", "0.5"]
+    for _ in range(60):
+        parts = re.split(r"(\d+\.?\d*)", text)
+        for _ in range(draw.choice([1, 1, 2, 5])):
+            parts[draw.randrange(len(parts))] = draw.choice(words)
+        damaged = "".join(parts)
+        path.write_text(damaged[: draw.randrange(len(damaged))] if draw.random() < 0.2 else damaged)
+        try:
+            records, problems = read_records([Measured(path, kind, on="h100-sxm-80gb", stated=stated)])
+            told = [p.reason for p in problems]
+            assert all(math.isfinite(r.value) for r in records)
+        except PerfgridError as error:
+            told = [str(error)]
+        assert all("\n" not in reason for reason in told)
+
+
+def test_the_commands_take_tables_and_logs(tmp_path, job, capsys):
+    """`records read` writes what `validate` reads; `calibrate` fits a stack to a table at once."""
+    log, mine, sweep = tmp_path / "train.log", tmp_path / "mine.jsonl", tmp_path / "sweep.csv"
+    log.write_text(logs.megatron(STEPS, 128, 16))
+    options = ["--job", str(job), "--on", "h100-sxm-80gb"]
+    imported("records").main(["read", str(log), "-o", str(mine), *options], standalone_mode=False)
+    (found,) = read(mine)
+    assert found == read(log, job=(job,), on="h100-sxm-80gb")[0]
+    rows = [[*(BASE | {"tp": tp, "gbs": 128 * n}).values(), 8000] for tp in (1, 2, 4) for n in (1, 2, 4, 8)]
+    table(tmp_path, [*BASE, "tokens/s/GPU"], *rows, name=sweep.name)
+    arguments = [str(sweep), "--software", "megatron-lm", "--constant", "library_efficiency"]
+    imported("calibrate").main(arguments, standalone_mode=False)
+    assert "megatron-lm.library_efficiency" in capsys.readouterr().out
+
+
+def test_a_folder_holds_measurements_beside_other_files(tmp_path, job):
+    (tmp_path / "train.log").write_text(logs.megatron(STEPS, 128, 16))
+    (tmp_path / "config.json").write_text('{"hidden_size": 4096}')
+    (tmp_path / "notes.txt").write_text("half of this is about steps")
+    (found,) = read(tmp_path, job=(job,), on="h100-sxm-80gb")
+    assert found.id.endswith("-train")
