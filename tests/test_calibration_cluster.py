@@ -133,9 +133,9 @@ def test_what_calibrate_refuses(monkeypatch, capsys, tmp_path):
         (): "give files with records of your cluster",
         (SHIPPED / "azure_gemm.jsonl",): "the records are of 4 devices",
         (two,): "2 of the records can be predicted, and 3 are needed",
-        (two, "--on", "h100-sxm-80g"): "no record is of device 'h100-sxm-80g'",
+        (two, "--only", "h100-sxm-80g"): "no record is of device 'h100-sxm-80g'",
         (two, "--constant", "step_gap"): "--constant needs --software NAME or --device NAME",
-        (two, "--software", "nemo", "--on", DEVICE): "give it without --software and --device",
+        (two, "--software", "nemo", "--only", DEVICE): "give it without --software and --device",
     }
     for arguments, sentence in cases.items():
         status, _, err = run(monkeypatch, capsys, "calibrate", *arguments)

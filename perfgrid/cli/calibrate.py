@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -46,7 +46,7 @@ def calibrate_command(
     device: Annotated[list[str] | None, Option("--device", help="Device to fit; several share the constants.")] = None,
     constant: Annotated[list[str] | None, Option("--constant", help="Quantity to fit; repeatable.")] = None,
     group: Annotated[list[str] | None, Option("--group", help="Source whose records to use; repeatable.")] = None,
-    on: Annotated[str | None, Option("--on", help="Device whose records to use, where there are several.")] = None,
+    only: Annotated[str | None, Option("--only", help="Device whose records to use, where there are several.")] = None,
     catalog: CatalogFiles = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
     overwrite: Overwrite = False,
@@ -62,10 +62,10 @@ def calibrate_command(
         check_output(output, overwrite, ".toml")
     known = load_catalog(*(catalog or ()))
     if not software and not device:
-        _cluster(files or (), known, group or (), on, output, as_json)
+        _cluster(measured_files(files, kind, job, on, facts), known, group or (), only, output, as_json)
         return
-    if on is not None:
-        raise PerfgridError("--on chooses the records of a cluster: give it without --software and --device")
+    if only is not None:
+        raise PerfgridError("--only chooses the records of a cluster: give it without --software and --device")
     table = "software" if software else "device"
     found = calibrate(
         measured_files(files, kind, job, on, facts),
@@ -92,12 +92,12 @@ def calibrate_command(
 
 
 def _cluster(
-    files: Sequence[Path], known: Catalog, group: Sequence[str], on: str | None, output: Path | None, as_json: bool
+    files: Iterable[Any], known: Catalog, group: Sequence[str], only: str | None, output: Path | None, as_json: bool
 ) -> None:
     """Calibrate the cluster that records tell of."""
     if not files:
         raise PerfgridError("give files with records of your cluster, or --software NAME or --device NAME")
-    found = calibrate_cluster(Measured(known, records_of(files, known, group, on)))
+    found = calibrate_cluster(Measured(known, records_of(files, known, group, only)))
     today = datetime.now(UTC).date()
     if output is not None:
         write_text(output, cluster_file(found, today))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -121,7 +120,7 @@ def _distinct(sets: Mapping[str, Sequence[str]], known: Collection[str]) -> dict
     return {name: factors for factors, name in found.items()}
 
 
-def records_of(paths: Iterable[str | Path], catalog: Catalog, group: Collection[str], on: str | None) -> list[Record]:
+def records_of(paths: Iterable[Any], catalog: Catalog, group: Collection[str], on: str | None) -> list[Record]:
     """The records of some sources and one device, in order.
 
     Raises PerfgridError for an invalid record, and for a source or a device that has none.

@@ -224,7 +224,7 @@ def _scope(catalog: Catalog, rows: Sequence[Row]) -> Scope:
     if len(devices) > 1:
         raise PerfgridError(
             f"the records are of {len(devices)} devices ({', '.join(devices)}): calibrate one at a time, "
-            "with --on DEVICE"
+            "with --only DEVICE"
         )
     topologies = dict.fromkeys(row.columns["topology"] for row in rows if row.record.kind != "kernel")
     software = dict.fromkeys(row.columns["software"] for row in rows if row.record.kind in STEPS)
