@@ -173,8 +173,9 @@ def test_the_file_continues_the_entry_with_ranges_and_provenance(tmp_path):
 def test_the_command_says_what_is_wrong(monkeypatch, capsys, tmp_path):
     (tmp_path / "there.toml").write_text("", encoding="utf-8")
     cases = {
-        (): "either --software NAME or --device NAME",
+        (): "give files with records of your cluster, or --software NAME or --device NAME",
         ("--software", "nemo", "--device", "b200"): "either --software NAME or --device NAME",
+        ("--constant", "step_gap"): "--constant needs --software NAME or --device NAME",
         ("--software", "nemo", "-o", "x.json"): "the file name must end in .toml",
         ("--software", "nemo", "-o", str(tmp_path / "there.toml")): "give --overwrite",
         ("--software", "nemo", "-o", str(tmp_path / "no" / "x.toml")): "there is no folder",

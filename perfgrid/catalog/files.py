@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from perfgrid.engine.errors import PerfgridError
 
@@ -58,15 +58,22 @@ def read_layer(paths: Iterable[Path]) -> Layer:
         if path.suffix == ".bib":
             references.update(read_references(path))
             continue
-        document = read_toml(path)
-        kind = document.pop("kind", None)
-        if kind not in KINDS:
-            raise PerfgridError(f"{path}: kind at the top must be one of {', '.join(KINDS)}, found {kind!r}")
-        for name, stated in document.items():
-            if not isinstance(stated, dict):
-                raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")
-            check_name(name, str(path), dots=True)
-            if name in definitions[kind]:
-                raise PerfgridError(f"{path}: {kind} {name!r} is already defined in {definitions[kind][name].file}")
-            definitions[kind][name] = Definition(str(path), stated)
+        for kind, entries in _by_kind(read_toml(path), path).items():
+            for name, stated in entries.items():
+                if not isinstance(stated, dict):
+                    raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")
+                check_name(name, str(path), dots=True)
+                if name in definitions[kind]:
+                    raise PerfgridError(f"{path}: {kind} {name!r} is already defined in {definitions[kind][name].file}")
+                definitions[kind][name] = Definition(str(path), stated)
     return Layer(definitions, references)
+
+
+def _by_kind(document: dict[str, Any], path: Path) -> Mapping[Kind, Mapping[str, Any]]:
+    """The entries of a file by kind: of the one at its top, or of several as tables [KIND.NAME]."""
+    kind = document.pop("kind", None)
+    if kind is None and document and all(k in KINDS and isinstance(v, dict) for k, v in document.items()):
+        return cast(Mapping[Kind, Mapping[str, Any]], document)
+    if kind not in KINDS:
+        raise PerfgridError(f"{path}: kind at the top must be one of {', '.join(KINDS)}, found {kind!r}")
+    return {kind: document}

@@ -55,7 +55,7 @@ def toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {toml(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{key_text(k)} = {toml(v)}" for k, v in value.items()) + " }"
     return _digits(value) if isinstance(value, (int, float)) else quoted(str(value))
 
 
@@ -78,7 +78,7 @@ def entry_text(entry: Entry, variables: Mapping[str, Variable], references: Mapp
     absent = {q for block in BLOCKS for q in _absent(entry, block, variables)}
     usual = Counter(sources[q] for q in absent or entry.values).most_common(1)[0][0]
     lines = {
-        q: _stated(variables[q], value, entry.details.get(q), sources[q] if sources[q] != usual else None)
+        q: stated_text(variables[q], value, entry.details.get(q), sources[q] if sources[q] != usual else None)
         for q, value in entry.values.items()
         if q not in absent
     }
@@ -107,13 +107,13 @@ def table_text(
 ) -> str:
     """A catalog file with one entry: keys of its head, quantities with their text, and ``offered`` ones as comments."""
     found = [f"# {printable(comment)}" for comment in comments]
-    found += [f"kind = {quoted(kind)}", "", f"[{_key(name)}]"]
+    found += [f"kind = {quoted(kind)}", "", f"[{key_text(name)}]"]
     found += [f"{key} = {quoted(text)}" for key, text in head.items()]
     for block in (None, *BLOCKS):
         stated = [f"{q} = {lines[q]}" for q, v in variables.items() if q in lines and v.block == block]
         others = [f"# {q} = {text}" for q, text in (offered or {}).items() if variables[q].block == block]
         if block is not None and (stated or others):
-            found += ["", f"{'' if stated else '# '}[{_key(name)}.{block}]"]
+            found += ["", f"{'' if stated else '# '}[{key_text(name)}.{block}]"]
         found += stated + others
     return "\n".join(found) + "\n"
 
@@ -130,7 +130,7 @@ def _absent(entry: Entry, block: str, variables: Mapping[str, Variable]) -> list
     return inside if plain and len({entry.sources[q] for q in inside}) == 1 else []
 
 
-def _stated(variable: Variable, value: Value, detail: Detail | None, source: str | None) -> str:
+def stated_text(variable: Variable, value: Value, detail: Detail | None, source: str | None) -> str:
     """A value with all that is said of it."""
     text, about = value_text(variable, value), {}
     for key in ABOUT:
@@ -142,7 +142,8 @@ def _stated(variable: Variable, value: Value, detail: Detail | None, source: str
     return text if not about else "{ " + ", ".join(f"{k} = {v}" for k, v in {"value": text, **about}.items()) + " }"
 
 
-def _key(name: str) -> str:
+def key_text(name: str) -> str:
+    """A name as a key of TOML."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
 
 

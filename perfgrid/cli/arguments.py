@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,19 @@ def outputs_of(study: Study, of: str | None) -> list[str]:
 def study_of(path: Path, settings: list[str] | None, formulas: Path | None) -> Study:
     """The study of a file, with the values of ``--set`` and the formulas of ``--formulas``."""
     return _loaded(path, settings, own_formulas(formulas))
+
+
+def with_catalog(path: Path, settings: list[str] | None, files: Iterable[Path] | None) -> list[str] | None:
+    """Settings of a study that add catalog files to its own. PerfgridError for a result, whose designs are made."""
+    if not files:
+        return settings
+    if path.suffix != ".toml":
+        raise PerfgridError("--catalog applies to a study, not to a finished result")
+    own = content_of(path, settings or ())[0].get("catalog", [])
+    if not isinstance(own, list):
+        return settings  # the study is refused for it
+    every = [str(file.resolve()) for file in (*(path.parent / str(name) for name in own), *files)]
+    return [*(s for s in settings or () if not s.startswith("catalog=")), f"catalog={json.dumps(every)}"]
 
 
 def _loaded(path: Path, settings: list[str] | None, formulas: Iterable[Callable[..., Any]]) -> Study:

@@ -17,9 +17,21 @@ from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
-from .arguments import names_in, study_of
+from .arguments import names_in, study_of, with_catalog
 from .launching import Launcher, best_labels
-from .options import AsJson, Formulas, Launch, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
+from .options import (
+    AsJson,
+    CatalogFiles,
+    Formulas,
+    Launch,
+    Minimize,
+    Output,
+    Overwrite,
+    Rows,
+    Settings,
+    StudyFile,
+    Wide,
+)
 from .saving import Target
 
 
@@ -39,12 +51,13 @@ def best_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    files: CatalogFiles = None,
     rows: Rows = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
-    loaded = study_of(study, settings, formulas)
+    loaded = study_of(study, with_catalog(study, settings, files), formulas)
     target, launcher = Target(output, overwrite), Launcher.of(launch, overwrite, as_json)
     if launcher and (objectives is not None or top != 1):
         raise PerfgridError("--launch writes one design: give it without --pareto and --top")

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
-from perfgrid.catalog import load_catalog
+from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
+from perfgrid.validation.cluster import calibrate_cluster, records_of
+from perfgrid.validation.cluster_file import (
+    FITTED,
+    SETS,
+    bound_lines,
+    cluster_file,
+    cluster_stated,
+    fitted_rows,
+    next_command,
+    set_rows,
+)
+from perfgrid.validation.measured import Measured
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
 from .arguments import measured_files
@@ -32,18 +46,26 @@ def calibrate_command(
     device: Annotated[list[str] | None, Option("--device", help="Device to fit; several share the constants.")] = None,
     constant: Annotated[list[str] | None, Option("--constant", help="Quantity to fit; repeatable.")] = None,
     group: Annotated[list[str] | None, Option("--group", help="Source whose records to use; repeatable.")] = None,
+    only: Annotated[str | None, Option("--only", help="Device whose records to use, where there are several.")] = None,
     catalog: CatalogFiles = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
     overwrite: Overwrite = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit constants of a software stack or of devices to measurements, and write them as a catalog file."""
-    if bool(software) == bool(device):
+    """Fit what differs on your cluster, or named constants, to measurements, and write a catalog file."""
+    if software and device:
         raise PerfgridError("give either --software NAME or --device NAME")
+    if constant and not software and not device:
+        raise PerfgridError("--constant needs --software NAME or --device NAME")
     if output is not None:
         check_output(output, overwrite, ".toml")
     known = load_catalog(*(catalog or ()))
+    if not software and not device:
+        _cluster(measured_files(files, kind, job, on, facts), known, group or (), only, output, as_json)
+        return
+    if only is not None:
+        raise PerfgridError("--only chooses the records of a cluster: give it without --software and --device")
     table = "software" if software else "device"
     found = calibrate(
         measured_files(files, kind, job, on, facts),
@@ -67,3 +89,34 @@ def calibrate_command(
         out.print(f"{label} is not fitted: {why}")
     if output is not None:
         print_line(f"saved {output}", whole=True)
+
+
+def _cluster(
+    files: Iterable[Any], known: Catalog, group: Sequence[str], only: str | None, output: Path | None, as_json: bool
+) -> None:
+    """Calibrate the cluster that records tell of."""
+    if not files:
+        raise PerfgridError("give files with records of your cluster, or --software NAME or --device NAME")
+    found = calibrate_cluster(Measured(known, records_of(files, known, group, only)))
+    today = datetime.now(UTC).date()
+    if output is not None:
+        write_text(output, cluster_file(found, today))
+    if as_json:
+        print_json(cluster_stated(found, today))
+        return
+    scope = found.measured.scope
+    entries = ", ".join((scope.device, *scope.topology, *scope.software))
+    print_line(f"{len(found.measured.rows)} rows of {entries}")
+    for why, count in Counter("; ".join(why) for why in found.measured.unpredicted.values()).items():
+        print_line(f"not used: {count} rows: {why}")
+    print_table(SETS, set_rows(found), right=SETS[1:], keys=1)
+    print_line(f"chosen: {found.chosen.name}")
+    if rows := fitted_rows(found):
+        print_table(FITTED, rows, right=FITTED[1:-1], keys=1)
+    for line in bound_lines(found):
+        print_line(line)
+    if output is None:
+        print_line("nothing is saved: give -o mine.toml")
+        return
+    print_line(f"saved {output}", whole=True)
+    print_line(f"next: {next_command(found, output)}", whole=True)

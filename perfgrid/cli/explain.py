@@ -21,9 +21,9 @@ from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
 from perfgrid.validation.own_profile import own_profile
 
-from .arguments import chosen_labels, design_labels, study_or_result
+from .arguments import chosen_labels, design_labels, study_or_result, with_catalog
 from .launching import Launcher
-from .options import AsJson, AtDesign, Formulas, Launch, Overwrite, Settings, StudyOrResult
+from .options import AsJson, AtDesign, CatalogFiles, Formulas, Launch, Overwrite, Settings, StudyOrResult
 
 
 def explain_command(
@@ -32,6 +32,7 @@ def explain_command(
     at: AtDesign = None,
     settings: Settings = None,
     formulas: Formulas = None,
+    files: CatalogFiles = None,
     depth: Annotated[
         int | None, Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
     ] = None,
@@ -59,7 +60,7 @@ def explain_command(
         matplotlib()
         check_figure(figure, overwrite)
     own = own_formulas(formulas)
-    subject = study_or_result(what, settings, own)
+    subject = study_or_result(what, with_catalog(what, settings, files), own)
     launcher = Launcher.of(launch, overwrite, as_json)
     if launcher and not isinstance(subject, Study):
         raise PerfgridError("--launch needs a study (.toml), not a result")

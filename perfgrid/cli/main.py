@@ -42,7 +42,7 @@ COMMANDS = {  # name, which is also that of its file (with _ for -): first line 
     "verify": "Check that a store is complete, unchanged and of its study.",
     "validate": "Compare predictions with published measurements.",
     "records": "Write templates for measurements, and records of logs.",
-    "calibrate": "Fit constants of a software stack or of devices to measurements.",
+    "calibrate": "Fit what differs on your cluster, or named constants, to measurements.",
     "catalog": "List, show, check and write catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
 }

@@ -176,10 +176,10 @@ class Model:
         return logs[:, 0], (logs[:, 1:] - logs[:, :1]) / STEP
 
 
-def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals whose squares grow linearly beyond `DAMPED` (pseudo-Huber), and their derivatives."""
-    root = np.sqrt(1 + (errors / DAMPED) ** 2)
-    residual = np.sign(errors) * DAMPED * np.sqrt(np.maximum(2 * (root - 1), 0.0))
+def damped(errors: np.ndarray, beyond: float = DAMPED) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals whose squares grow linearly beyond an error (pseudo-Huber), and their derivatives."""
+    root = np.sqrt(1 + (errors / beyond) ** 2)
+    residual = np.sign(errors) * beyond * np.sqrt(np.maximum(2 * (root - 1), 0.0))
     slope = np.where(np.abs(errors) > 1e-9, np.abs(errors) / (root * np.maximum(np.abs(residual), 1e-30)), 1.0)
     return residual, slope
 

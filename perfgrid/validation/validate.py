@@ -210,7 +210,7 @@ def validate(
     scored = [r for r in records if r.id not in unscored]
     found, studies = {}, []
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
-        mine = [r for r in scored if _workload(r) == workload]
+        mine = [r for r in scored if workload_of(r) == workload]
         whole = workload == "pools"
         mapped = pools.mapped(mine, catalog) if whole else designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
@@ -231,7 +231,7 @@ WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tup
 }
 
 
-def _workload(record: Record) -> str:
+def workload_of(record: Record) -> str:
     """The workload that predicts a record."""
     if record.kind == "collective":
         return "collectives"
