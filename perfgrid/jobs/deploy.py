@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,9 +11,14 @@ import yaml
 from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
-from .deployments import CONFIG, GRAPH, MODE
+from .deployments import CONFIG, GRAPH, MODE, read_deployment
 from .formats import Format, format_of
-from .write import Launch, write_launch
+from .job import Job
+from .models import of_model
+from .read import stated_values
+from .write import COMPARED, Launch, default_word, limited, word_of, write_launch
+
+TOTALS = ("devices", "dp", "pools", "prefill_replicas")  # what the workers state together
 
 
 def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:
@@ -30,12 +35,13 @@ def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, vers
     pools = {"prefill": first, "decode": dp - first} if separate else {"worker": dp}
     if separate and not 0 < first < dp:
         raise PerfgridError("a deployment of two pools needs prefill_replicas, above zero and below dp")
+    known = limited(known, dp - first if separate else dp)  # of the whole, before workers get their parts
     for pool, size in pools.items():
         if size % together:
             raise PerfgridError(f"the {pool} pool of dp {size} is no multiple of the {together} that share experts")
         share = known | {"dp": together, "devices": int(known.get("devices", 1)) * together // dp}
         launch = write_launch(share, model, engine, newest)
-        notes = list(launch.notes)
+        notes += launch.notes
         settings = dict(launch.settings) if pool != "prefill" else settings
         role = [MODE, pool] if separate else []
         command, config = _command(word, launch, engine, model.name)
@@ -46,10 +52,37 @@ def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, vers
         graph | {"spec": {"backendFramework": word, "components": [frontend, *(s for s, _ in services.values())]}}
     ]
     documents += [config for _, config in services.values() if config]
+    text = yaml.safe_dump_all(documents, sort_keys=False)
+    notes = [*dict.fromkeys(notes)]
+    notes += _lost(text, known | {name: values[name] for name in TOTALS if name in values}, notes, model, form, version)
     lines = [f"{form.title} {version}: {title or model.title}", f"perfgrid format: {form.name}@{version}"]
     lines += [f"not expressed: {note}" for note in notes]
-    text = "".join(f"# {printable(line)}\n" for line in lines) + yaml.safe_dump_all(documents, sort_keys=False)
-    return Launch(text, tuple(notes), settings)
+    return Launch("".join(f"# {printable(line)}\n" for line in lines) + text, tuple(notes), settings)
+
+
+def _lost(
+    text: str, wanted: Mapping[str, Any], noted: Sequence[str], model: Entry, form: Format, version: str
+) -> Iterator[str]:
+    """What a written graph does not say of a design: quantities that are others when it is read again."""
+
+    def read(texts: Mapping[str, str], engine: Format, newest: str) -> Job:
+        own = {name: of_model(model)[name] for name in ("layers", "published_weights", "published_products")}
+        given = {name: wanted[name] for name in engine.open if name in wanted}
+        return Job(engine, newest, stated_values(texts, engine, newest, given, own), model)
+
+    try:
+        found = read_deployment({"this design": text}, form, version, read)
+    except PerfgridError as error:
+        raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None
+    dense = set() if model.values["experts"] else {"ep", "etp"}
+    for name in dict.fromkeys((*TOTALS, *COMPARED[form.workload])):
+        if name not in wanted or name in dense or any(note.startswith(f"{name} = ") for note in noted):
+            continue
+        took = {pool: job.values.get(name, default_word(name)) for pool, job in found.pools.items()}
+        took = took or {"": found.values.get(name, default_word(name))}
+        if any(wanted[name] != value for value in took.values()):
+            texts = " and ".join(word_of(value) for value in dict.fromkeys(took.values()))
+            yield f"{name} = {word_of(wanted[name])}: {form.title} takes {texts}"
 
 
 def _command(word: str, launch: Launch, engine: Format, model: str) -> tuple[list[str], str]:

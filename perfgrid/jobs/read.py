@@ -126,13 +126,13 @@ def _job(
 
 
 def stated_values(
-    text: str, form: Format, version: str, given: Mapping[str, Any], own: Mapping[str, Any]
+    text: str | Mapping[str, str], form: Format, version: str, given: Mapping[str, Any], own: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The quantities that a text of a format states, beside some that its reader is given; without those of a model.
+    """The quantities that texts of a format state, beside some that its reader is given; without those of a model.
 
     ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.
     """
-    reader = Reader(form, version, settings_of({"this design": text}, form.syntaxes))
+    reader = Reader(form, version, settings_of({"this design": text} if isinstance(text, str) else text, form.syntaxes))
     reader.state(given, "this design: ")
     for name, value in own.items():
         reader.found.setdefault(name, value)

@@ -101,8 +101,7 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         published = {"weight_precision": "published_weights", "precision": "published_products"}
         as_published = {n for n, own in published.items() if known.get(n) == known[own]}
         known = {n: v for n, v in known.items() if n not in OVERLAPS and n not in as_published}
-        if known.get("batch") and known.get("batch_rule") in (None, "given", "concurrency", "clients"):
-            known.setdefault("batch_limit", ceil(known["batch"] / known.get("dp", 1)))  # no more run on a replica
+        known = limited(known, known.get("dp", 1))
         if not known["experts"]:
             known.pop("ep", None)
     known.setdefault("domain", known["devices_per_node"])
@@ -114,6 +113,12 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         known = {n: v for n, v in known.items() if n not in MOE_ONLY}
     moot = moot_in(known) - {"zero", "zero_size"}
     return {n: v for n, v in known.items() if v is not None and n not in moot}
+
+
+def limited(values: Mapping[str, Any], replicas: int) -> dict[str, Any]:
+    """A serving design with its limit of sequences on a replica: where a batch is stated, no more than its share run."""
+    stated = values.get("batch") and values.get("batch_rule") in (None, "given", "concurrency", "clients")
+    return ({"batch_limit": ceil(values["batch"] / replicas)} if stated else {}) | dict(values)
 
 
 def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
@@ -175,15 +180,15 @@ def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Form
         raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None
     moot = moot_in(wanted)
     for name in form.open:
-        if name in wanted and name not in SILENT and wanted[name] != _default(name):
+        if name in wanted and name not in SILENT and wanted[name] != default_word(name):
             yield f"{name} = {wanted[name]}: no key of this file"
     for name in COMPARED[form.workload]:
         value = wanted.get(name)
         if value is None or name in form.open or name in moot:
             continue
-        got = found.get(name, USUAL if name in OVERLAPS else _default(name))
+        got = found.get(name, USUAL if name in OVERLAPS else default_word(name))
         if value != got and not any(note.startswith(f"{name} = ") for note in noted):
-            yield f"{name} = {_word(value)}: {form.title} takes {_word(got)}"
+            yield f"{name} = {word_of(value)}: {form.title} takes {word_of(got)}"
     model, keys = wanted["catalog_model"], form.keys.values()
     writable = any(row.write and row.quantity in (form.named, "layers") for row in keys)
     writable |= any(case.quantity == form.named for case in form.cases) or "{catalog_model}" in form.command
@@ -203,7 +208,8 @@ def moot_in(values: Mapping[str, Any]) -> set[str]:
     return found | ({"zero", "zero_size"} if alone else set())
 
 
-def _default(name: str) -> Any:
+def default_word(name: str) -> Any:
+    """The default of a quantity, as a study states it."""
     value = glossary()[name].default_value
     return None if value is None else glossary()[name].word(value)
 
@@ -220,19 +226,19 @@ def _case(form: Format, version: str, quantity: str, values: Mapping[str, Any]) 
 
 def _text(form: Format, values: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Settings in the syntax of a format."""
-    known = {name: _word(value) for name, value in values.items()}
+    known = {name: word_of(value) for name, value in values.items()}
     command = form.command.format_map(known) if form.command else ""
     if form.writes == "flags":
-        variables = [f"{key[len(ENV) :]}={_word(value)}" for key, value in settings.items() if key.startswith(ENV)]
+        variables = [f"{key[len(ENV) :]}={word_of(value)}" for key, value in settings.items() if key.startswith(ENV)]
         settings = {key: value for key, value in settings.items() if not key.startswith(ENV)}
         command = " ".join([*variables, command])
         ordered = sorted(settings.items(), key=lambda item: item[0].endswith(":"))  # sub-commands end the line
         return " \\\n    ".join([command, *(_flag(form, key, value) for key, value in ordered)]) + "\n"
     if form.writes == "pairs":
         named = {f"--{key}" if key in form.options else key: value for key, value in settings.items()}
-        return " \\\n    ".join([command, *(f"{k}={shlex.quote(_word(v))}" for k, v in named.items())]) + "\n"
+        return " \\\n    ".join([command, *(f"{k}={shlex.quote(word_of(v))}" for k, v in named.items())]) + "\n"
     if form.writes == "variables":
-        return "".join(f"export {key}={shlex.quote(_word(value))}\n" for key, value in settings.items())
+        return "".join(f"export {key}={shlex.quote(word_of(value))}\n" for key, value in settings.items())
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         *tables, last = key.split(".")
@@ -252,11 +258,12 @@ def _text(form: Format, values: Mapping[str, Any], settings: Mapping[str, Any]) 
 def _flag(form: Format, key: str, value: Any) -> str:
     """A flag of a command line."""
     if key.endswith(":"):
-        return f"{key}{_word(value)}"
-    return " ".join([f"{form.prefix}{key}", *([] if value is True else map(shlex.quote, _word(value).split()))])
+        return f"{key}{word_of(value)}"
+    return " ".join([f"{form.prefix}{key}", *([] if value is True else map(shlex.quote, word_of(value).split()))])
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """A value as files state it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.15g}" if isinstance(value, float) else str(value)

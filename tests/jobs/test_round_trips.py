@@ -258,3 +258,20 @@ def test_a_written_deployment_is_read_back(name):
         assert noted <= beyond.get(engine, set()), (launch.notes, launch.text)
 
     check()
+
+
+def test_a_deployment_has_the_batch_limit_of_its_design():
+    """A closed loop of 256 clients on 4 replicas runs 64 on each; of 8 in two pools, 43 on each of 6 that decode."""
+    model, form = load_catalog().entry("model", "llama-3.1-8b"), DEPLOYMENTS["dynamo-vllm"]
+    values = {"tp": 1, "cp": 1, "pp": 1, "dp": 4, "devices": 4, "batch": 256}
+    pools = values | {"dp": 8, "devices": 8, "pools": "separate", "prefill_replicas": 2}
+    for design, limit in ((values, 64), (pools, 43)):
+        launch = written(design, model, form, form.versions[-1])
+        job = read_job(launch.text, model=model.name)
+        assert (job.values["batch_limit"], job.values["dp"]) == (limit, design["dp"])
+        assert not job.pools
+        assert not [note for note in launch.notes if " = " in note]
+    drafting = written(pools | {"draft_tokens": 2}, model, form, form.versions[-1])
+    assert sum(note.startswith("draft_tokens = 2") for note in drafting.notes) == 1
+    with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 1"):
+        written(values | {"devices": 32}, model, form, form.versions[-1])
