@@ -116,7 +116,7 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
 
 
 def limited(values: Mapping[str, Any], replicas: int) -> dict[str, Any]:
-    """A serving design with its limit of sequences on a replica: where a batch is stated, no more than its share run."""
+    """A serving design with its limit of sequences on a replica: of a stated batch no more than its share runs."""
     stated = values.get("batch") and values.get("batch_rule") in (None, "given", "concurrency", "clients")
     return ({"batch_limit": ceil(values["batch"] / replicas)} if stated else {}) | dict(values)
 
