@@ -132,13 +132,13 @@ def print_suggestions(found: Suggestions) -> None:
     rows = []
     for change in changes:
         name = "together: " if change is found.combination else ""
-        told = ", ".join(f"{key} {before} -> {after}" for key, before, after in change.settings)
+        settings = ", ".join(f"{key} {before} -> {after}" for key, before, after in change.settings)
         gain = f"{1 / change.ratio - 1:+.1%}"
         within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
         memory = f"{change.memory / 2**30:.4g}"
         others = (f"{value * 1e3:.4g}" for value in change.beside.values())
         marks = (["tie"] if change.tied else []) + (["number format"] if {*change.changes} & {*KEPT} else [])
-        rows.append((name + told, gain, within, memory, *others, ", ".join(marks)))
+        rows.append((name + settings, gain, within, memory, *others, ", ".join(marks)))
     times = (f"{SHORT[n]} [ms]" for n in found.beside)
     headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", *times, "")
     out.print()

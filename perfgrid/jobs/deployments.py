@@ -66,15 +66,15 @@ def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: 
     if set(by_role) != set(POOLS):
         raise PerfgridError(f"{where}: two pools need workers for prefill and decode, found {', '.join(by_role)}")
     prefill, decode = (by_role[pool] for pool in POOLS)
-    told = {n: [(f"{p}: {k}", v, w) for p in POOLS for k, v, w in getattr(by_role[p], n)] for n in _TABLES}
+    tables = {n: [(f"{p}: {k}", v, w) for p in POOLS for k, v, w in getattr(by_role[p], n)] for n in _TABLES}
     differing = {n for n in {*prefill.values, *decode.values} if prefill.values.get(n) != decode.values.get(n)}
     if prefill.model is None or decode.model is None or prefill.model.name != decode.model.name:
         raise PerfgridError(f"{where}: both pools serve one model: name it with --model")
     if differing - {*ALIKE}:
-        return replace(decode, pools=by_role, **told)
+        return replace(decode, pools=by_role, **tables)
     both = {name: prefill.values[name] + decode.values[name] for name in ("devices", "dp")}
     own = {"pools": "separate", "prefill_replicas": prefill.values["dp"]}
-    return replace(decode, values=decode.values | both | own, **told)
+    return replace(decode, values=decode.values | both | own, **tables)
 
 
 _TABLES = ("understood", "assumed", "ignored")

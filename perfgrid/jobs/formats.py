@@ -48,7 +48,7 @@ class Key(_Row):
     above: int = 0  # the largest value that is not written
     words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
     inverted: bool = False  # of a flag
-    note: str = ""  # told beside it
+    note: str = ""  # listed with what is assumed
     only: str | None = None  # written for models that have this, such as experts
     since: str | None = None
     until: str | None = None  # the first version without it

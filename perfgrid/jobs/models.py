@@ -143,8 +143,8 @@ def model_in(
             raise PerfgridError(f"no model {wanted!r} in the catalog{nearest(wanted, catalog.tables['model'])}")
         differing = [n for n in CORE if n in shape and shape[n] != found.values[n]]
         if differing:
-            told = ", ".join(f"{n} {shape[n]:g} (of {found.name}: {found.values[n]:g})" for n in differing)
-            raise PerfgridError(f"{where}states another model than {found.name}: {told}")
+            shapes = ", ".join(f"{n} {shape[n]:g} (of {found.name}: {found.values[n]:g})" for n in differing)
+            raise PerfgridError(f"{where}states another model than {found.name}: {shapes}")
         return found, False, []
     name = values.get(form.named or "")
     if name and (found := named_model(catalog, str(name))) is not None:
@@ -197,9 +197,9 @@ def _changed(base: Entry, changes: Mapping[str, Any]) -> tuple[Entry, bool, list
     sources = {**base.sources, **dict.fromkeys((*own, *dropped), OWN_SOURCE)}
     details = {n: d for n, d in base.details.items() if n not in (*own, *dropped)}
     entry = replace(base, name=f"{base.name}-job", title=f"{base.title}, as the job states it", values=values)
-    told = ", ".join(f"{n} {v:g}" if not isinstance(v, bool) else f"{n} {str(v).lower()}" for n, v in changes.items())
+    shapes = ", ".join(f"{n} {v:g}" if not isinstance(v, bool) else f"{n} {str(v).lower()}" for n, v in changes.items())
     entry = replace(entry, sources=sources, details=details)
-    return entry, True, [("model", entry.name, f"as {base.name} of the catalog, but {told}")]
+    return entry, True, [("model", entry.name, f"as {base.name} of the catalog, but {shapes}")]
 
 
 def _differences(entry: Entry, stated: Mapping[str, Any]) -> list[str]:

@@ -113,7 +113,7 @@ def _job(
             for name, value in of_named(by_name, str(reader.found.get(form.named or "") or named)).items():
                 reader.found.setdefault(name, value)
     values = reader.values(where)
-    entry, own, told = model_in(catalog, form, values, model, where)
+    entry, own, origin = model_in(catalog, form, values, model, where)
     kept = {
         n: v for n, v in values.items() if n in glossary() and glossary()[n].of != "model" and v not in (None, USUAL)
     }
@@ -122,7 +122,7 @@ def _job(
     experts = entry.values["experts"] if entry is not None else values.get("experts")
     kept = {n: v for n, v in kept.items() if n not in ("ep", "etp") or experts}
     check_experts(kept, where)
-    return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *told], reader.ignored)
+    return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *origin], reader.ignored)
 
 
 def stated_values(

@@ -43,8 +43,8 @@ class Reader:
             name = self.form.name_of(key)
             if renamed := self.form.renamed.get(key):
                 name = renamed.to
-                told = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
-                self.assumed.append((self.form.shown(key), _text(value), told))
+                why = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
+                self.assumed.append((self.form.shown(key), _text(value), why))
             if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
                 span = f"since {row.since}" if row.since else f"until {row.until}"
                 raise PerfgridError(
@@ -91,11 +91,11 @@ class Reader:
 
     def values(self, where: str) -> dict[str, Any]:
         """All quantities: those stated, those that follow, defaults."""
-        told = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
+        named = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
         for case in self.form.cases:
             for key in (*case.keys, *case.contains):
-                if key in self.settings and self.form.shown(key) not in told:
-                    told.add(self.form.shown(key))
+                if key in self.settings and self.form.shown(key) not in named:
+                    named.add(self.form.shown(key))
                     why = f"without effect beside the other keys, or not expressed ({case.quantity})"
                     self.ignored.append((self.form.shown(key), _text(self.settings[key]), why))
         known: dict[str, set[str]] = {}
@@ -132,14 +132,14 @@ class Reader:
             if not self._satisfied(case):
                 continue
             stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
-            told = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            told = [key for key in dict.fromkeys(told) if _text(self.settings[key]) not in FALSE]
+            others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
+            others = [key for key in dict.fromkeys(others) if _text(self.settings[key]) not in FALSE]
             self.found[quantity] = case.value
             for key in stated:
                 self.origins.setdefault(quantity, self.form.shown(key))
                 self._understand(key, quantity, case.value)
-            if not stated and told:
-                text = " ".join(f"{self.form.shown(key)} {_text(self.settings[key])}" for key in told)
+            if not stated and others:
+                text = " ".join(f"{self.form.shown(key)} {_text(self.settings[key])}" for key in others)
                 why = f"this value or combination is not expressed; {quantity} = {_text(case.value)} is taken"
                 self.ignored.append((text, "", why))
             elif not stated and quantity in glossary():
@@ -147,13 +147,13 @@ class Reader:
             return
 
     def _understand(self, key: str, quantity: str, value: Any) -> None:
-        told = f"{quantity} = {_text(value)}"
+        meaning = f"{quantity} = {_text(value)}"
         text = _text(self.settings[key])
         for i, (shown, _, before) in enumerate(self.understood):
             if shown == self.form.shown(key):
-                self.understood[i] = (shown, text, f"{before}, {told}")
+                self.understood[i] = (shown, text, f"{before}, {meaning}")
                 return
-        self.understood.append((self.form.shown(key), text, told))
+        self.understood.append((self.form.shown(key), text, meaning))
 
     def _satisfied(self, case: Case) -> bool:
         for key, wanted in case.keys.items():

@@ -1,7 +1,8 @@
 """Recipes in Python as text: what functions assign and pass by name, by the syntax tree; nothing is imported or run.
 
 Understood are ``cfg.model.size = 8``, ``Config(size=8)`` with calls within calls, ``replace(BASE, size=8)`` of a named
-base, defaults of parameters, names of constants, whole-number arithmetic. What hangs on conditions is named.
+base, defaults of parameters, names of constants, whole-number arithmetic. What hangs on conditions, loops or calls is
+named; a name that one of them assigns is unread from there on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from .shell import LARGEST_SCRIPT, UNREAD
 RECIPE = "recipe"  # the key of the function that a recipe starts from
 STARTS = ("_config", "_recipe")  # ends of the names of such functions
 MODULES = ("torch.",)
+PRECISION = "precision"  # functions with this in their names take a word for it: precision("fp8")
+MIXED = "_mixed"  # ends of the names of functions without arguments that state one: bf16_mixed()
+SILENT = ("print", "logger", "logging", "warnings")  # calls that set nothing
+CONDITION = "set under a condition, which is not executed"
+CALL = "a call, which is not executed"
 MOST_STATEMENTS = 20_000
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
@@ -39,8 +45,8 @@ def recipes_of(text: str, where: str) -> list[Recipe]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        told = f"{error.msg}, line {error.lineno}" if isinstance(error, SyntaxError) else "too deep"
-        raise PerfgridError(f"{where}: not valid Python: {told}") from None
+        message = f"{error.msg}, line {error.lineno}" if isinstance(error, SyntaxError) else "too deep"
+        raise PerfgridError(f"{where}: not valid Python: {message}") from None
     outside, found, named = Recipe("the file"), list[Recipe](), dict[str, Recipe]()
     known: dict[str, Any] = {}
     for statement in tree.body[:MOST_STATEMENTS]:
@@ -73,29 +79,57 @@ def _function(of: ast.FunctionDef, own: Recipe, known: Mapping[str, Any]) -> Non
 
 
 def _statement(statement: ast.stmt, own: Recipe, known: dict[str, Any]) -> None:
-    """Take in an assignment, or what a returned call is passed; note what is set under a condition."""
+    """Take in an assignment, or what a returned call is passed; note what is set otherwise."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
-            path = _path(target)
-            if "." in path:
-                own.stated.append((path.partition(".")[2], _value(statement.value, known)))
-            elif path:
-                known[path] = _value(statement.value, known)
+            one = isinstance(target, (ast.Name, ast.Attribute, ast.Subscript))
+            _set(_assigned(target), _value(statement.value, known) if one else UNREAD, own, known)
         if isinstance(statement.value, ast.Call):
             own.stated += _started(statement.value)
             before = _path(targets[0]).partition(".")[2]
             own.stated += _passed(statement.value, known, f"{before}." if before else "")
+            own.notes += [] if before else _called(statement.value.args, statement.value)
+    elif isinstance(statement, ast.AugAssign):
+        value = ast.BinOp(statement.target, statement.op, statement.value)
+        _set(_assigned(statement.target), _value(value, known), own, known)
     elif isinstance(statement, (ast.Return, ast.Expr)) and isinstance(statement.value, ast.Call):
-        own.stated += [*_started(statement.value), *_passed(statement.value, known)]
-    elif isinstance(statement, (ast.If, ast.For, ast.While, ast.Try, ast.With)):
+        call = statement.value
+        own.stated += [*_started(call), *_passed(call, known)]
+        own.notes += _called(call.args if isinstance(statement, ast.Return) else [call], call)
+    elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        for path in _assigned(statement):
+            if "." in path:
+                own.notes.append((path.partition(".")[2], CONDITION))
+            else:
+                known[path] = UNREAD
         for inner in ast.walk(statement):
-            paths = [_path(target) for target in inner.targets] if isinstance(inner, ast.Assign) else []
-            own.notes += [
-                (path.partition(".")[2], "set under a condition, which is not executed")
-                for path in paths
-                if "." in path
-            ]
+            if isinstance(inner, (ast.Return, ast.Expr)) and isinstance(inner.value, ast.Call):
+                own.notes += _called([inner.value], inner.value)
+
+
+def _set(paths: Iterator[str], value: Any, own: Recipe, known: dict[str, Any]) -> None:
+    """State a setting, or remember a name."""
+    for path in paths:
+        if "." in path:
+            own.stated.append((path.partition(".")[2], value))
+        else:
+            known[path] = value
+
+
+def _assigned(within: ast.AST) -> Iterator[str]:
+    """What is assigned anywhere within a statement."""
+    for node in ast.walk(within):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+            yield from filter(None, [_path(node)])
+
+
+def _called(among: list[ast.expr], call: ast.Call) -> list[tuple[str, str]]:
+    """A note on a call that may change what it is given: where an object is named ``among`` these."""
+    name = _path(call.func)
+    within = [node for one in among for node in ast.walk(one) if isinstance(node, ast.Name) and node is not call.func]
+    silent = name.partition(".")[0] in SILENT or name.rpartition(".")[2][:1].isupper()
+    return [(f"{name}()", CALL)] if within and name and not silent else []
 
 
 def _started(call: ast.Call) -> list[tuple[str, Any]]:
@@ -136,10 +170,11 @@ def _value(node: ast.expr, known: Mapping[str, Any]) -> Any:
             whole = type(first) is int and type(second) is int and max(abs(first), abs(second)) < 10**15
             usable = whole and (second != 0 or not isinstance(sign, ast.FloorDiv))
             return _SUMS[type(sign)](first, second) if usable else UNREAD
-        case ast.Call(of, [ast.Constant(str(word))], []):  # precision("fp8") states fp8
-            return word
+        case ast.Call(of, [ast.Constant(str(word))], []):
+            return word if PRECISION in _path(of).rpartition(".")[2].lower() else UNREAD
         case ast.Call(of, [], []):
-            return _path(of).rpartition(".")[2] or UNREAD
+            name = _path(of).rpartition(".")[2]
+            return name if name.endswith((MIXED, *STARTS)) or name[:1].isupper() else UNREAD
     return UNREAD
 
 

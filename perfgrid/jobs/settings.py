@@ -29,6 +29,7 @@ class Settings:
         for key, value in stated:
             if isinstance(value, str) and (is_unread(value) or _PLACEHOLDER.fullmatch(value)):
                 self.unread.append((key, "", OPEN))
+                self.values.pop(key, None)  # what an earlier statement has is not in effect
                 continue
             self.values[key], self.files[key] = value, file
 
@@ -39,11 +40,11 @@ def settings_of(
     matters: Callable[[str], bool] | None = None,
     which: str | None = None,
 ) -> Settings:
-    """The settings of the files of one job, read in order, each in the first syntax that it obeys.
+    """The settings of the files of one job, read in order, each in the first syntax of the format that it fits.
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
     one, or ``which`` names one: its number or its name. Without ``matters`` all parts are taken in. PerfgridError with
-    the name of the file for a text that obeys no syntax, or is beyond the limits, and for several launches.
+    the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
     found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
@@ -56,11 +57,12 @@ def settings_of(
                 f"{file}: holds {len(launches)} launches: choose one with --which: {_numbered(launches)}"
             )
         elif launches:
-            beside = (part for part in parts if part is not launches[0] and part.stated)
-            notes = [*notes, *((part.name, "stands beside the launch") for part in beside)]
+            others = (part for part in parts if part is not launches[0] and part.stated)
+            notes = [*notes, *((part.name, "another command or recipe of this file") for part in others)]
             parts = launches
         for part in parts:
             found.add(part.stated, file)
+            notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: holds no choice of launches: leave --which out")

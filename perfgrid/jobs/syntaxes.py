@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
@@ -29,6 +29,7 @@ class Part:
 
     name: str
     stated: list[tuple[str, Any]]
+    notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
 
 
 def parts_of(text: str, file: str, syntax: Syntax, script: Script) -> tuple[list[Part], list[tuple[str, str]]]:
@@ -42,7 +43,7 @@ def parts_of(text: str, file: str, syntax: Syntax, script: Script) -> tuple[list
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
             raise PerfgridError(f"{file}: assigns no settings")
-        return [Part(recipe.name, recipe.stated) for recipe in recipes], [n for r in recipes for n in r.notes]
+        return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
     script.commands, script.notes = [], []

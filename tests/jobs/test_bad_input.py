@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from perfgrid.engine.errors import PerfgridError, one_line
 from perfgrid.jobs.formats import format_of, formats, glossary
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.shell import script_of
+from perfgrid.jobs.recipes import recipes_of
+from perfgrid.jobs.shell import UNREAD, script_of
 
 SHAPE = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --group-query-attention "
 LLAMA = (
@@ -218,7 +219,7 @@ def test_a_launch_under_a_condition_is_named():
 TWO = f"{RUN} {LLAMA} {BATCH} --tensor-model-parallel-size 2\n{RUN} {LLAMA} {BATCH} --tensor-model-parallel-size 4\n"
 
 
-def test_several_launches_in_one_script_are_told_and_chosen_by_number():
+def test_several_launches_in_one_script_are_chosen_by_number():
     with pytest.raises(
         PerfgridError, match=r"run.sh: holds 2 launches: choose one with --which: 1 \(torchrun.*2 \("
     ) as error:
@@ -237,9 +238,9 @@ def test_what_stands_beside_a_launch_is_no_part_of_it():
     )
     job = read_job({"run.sh": text}, format="megatron-lm")
     assert job.values["sequence_length"] == 4096
-    beside = [key for key, _, why in job.ignored if why == "stands beside the launch"]
-    assert beside[0].startswith("python prepare.py")
-    assert beside[1].startswith("tool --seq-length")
+    others = [key for key, _, why in job.ignored if why == "another command or recipe of this file"]
+    assert others[0].startswith("python prepare.py")
+    assert others[1].startswith("tool --seq-length")
 
 
 @pytest.mark.parametrize(
@@ -304,6 +305,42 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
     nested = read_job(text, format="megatron-bridge", which="4", model="llama-3.1-70b", stated={"devices": 32})
     assert nested.values["tp"] == 8
     assert not (tmp_path / "witness").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "note"),
+    [
+        ("size = 2\n    size *= 4", 8, ()),
+        ("if big:\n        size = 4", UNREAD, ()),
+        ("for size in (2, 4):\n        pass", UNREAD, ()),
+        ("with a() as size:\n        pass", UNREAD, ()),
+        ("try:\n        size += 1\n    finally:\n        pass", UNREAD, ()),
+        ("size, other = sizes()", UNREAD, ()),
+        ('size = os.getenv("SIZE")', UNREAD, ()),
+        ('size = get_precision("fp8")', "fp8", ()),
+        ("size = bf16_mixed()", "bf16_mixed", ()),
+        ("size = os.getpid()", UNREAD, ()),
+        ("tune(cfg)", 1, ("tune()", "a call, which is not executed")),
+        ("cfg.model.double()", 1, ("cfg.model.double()", "a call, which is not executed")),
+        ("if big:\n        tune(cfg)", 1, ("tune()", "a call, which is not executed")),
+        ("while big:\n        cfg.model.size = 3", 1, ("model.size", "set under a condition, which is not executed")),
+        ('print("x", cfg)', 1, ()),
+    ],
+)
+def test_what_only_an_execution_of_a_recipe_knows(line, setting, note):
+    """Unread, or named beside what is read; never the value from before."""
+    text = f"def a_recipe(big=False):\n    cfg = base()\n    size = 1\n    {line}\n    cfg.model.size = size\n"
+    (recipe,) = recipes_of(text, "a.py")
+    assert dict(recipe.stated)["model.size"] == setting
+    assert recipe.notes == ([note] if note else [])
+
+
+def test_a_setting_that_is_replaced_by_what_is_not_known_is_not_read():
+    text = "def a():\n    cfg.train.global_batch_size = 64\n    cfg.model.seq_length = 2048\n"
+    text += "    cfg.model.seq_length *= 4\n"
+    job = read_job(text, format="megatron-bridge", model="llama-3.1-8b")
+    assert "sequence_length" not in job.values
+    assert [key for key, _, why in job.ignored if "comes from a command" in why] == ["model.seq_length"]
 
 
 WORKER = "python3 -m dynamo.vllm --model Qwen/Qwen3-8B --tensor-parallel-size"
