@@ -145,6 +145,9 @@ def print_suggestions(found: Suggestions) -> None:
     print_table(headers, rows, right=headers[1:-1], prose=headers[:1], names=False)
     refused = sum(found.infeasible.values())
     out.print(f"{found.tried:,} designs tried; of single changes {refused} are not feasible")
+    if found.left_out:
+        lost = ", ".join(f"{name} ({some} of {every})" for name, (some, every) in found.left_out.items())
+        out.print(f"combinations leave out the changes that help least alone: {lost}")
 
 
 def as_data(job: Job) -> dict:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from perfgrid.catalog import Entry
 
@@ -89,13 +88,22 @@ def single_changes(
         yield off
 
 
-def combinations(singles: Sequence[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Single changes of different quantities together, as many as are tried."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for change in singles[1:]:
-        name = "layout" if set(change) & set(DEGREES) else next(iter(change))
-        if name not in (*KEPT, "rank_order", "cp_method"):
-            groups.setdefault(name, [{}]).append(change)
-    while np.prod([len(group) for group in groups.values()] or [1]) > most:
-        groups.pop(list(groups)[-1])
-    return [{k: v for change in chosen for k, v in change.items()} for chosen in product(*groups.values())]
+def combinations(
+    singles: Sequence[Mapping[str, Any]], gains: Sequence[float], most: int
+) -> tuple[list[dict[str, Any]], dict[str, tuple[int, int]]]:
+    """Single changes of different quantities together, at most so many; the least helpful are left out first.
+
+    ``gains``: of each single change by itself. Also returns what is left out: quantity -> changes, of how many.
+    """
+    groups: dict[str, list[int]] = {}
+    for i, change in enumerate(singles):
+        if change and not change.keys() & {*KEPT}:
+            groups.setdefault("layout" if change.keys() & {*DEGREES} else next(iter(change)), []).append(i)
+    kept = {name: list(group) for name, group in groups.items()}
+    for i in sorted((i for group in groups.values() for i in group), key=lambda i: gains[i]):
+        if prod(len(group) + 1 for group in kept.values()) <= most:
+            break
+        next(group for group in kept.values() if i in group).remove(i)
+    chosen = product(*([{}, *(singles[i] for i in group)] for group in kept.values()))
+    lost = {n: (len(group) - len(kept[n]), len(group)) for n, group in groups.items() if len(group) > len(kept[n])}
+    return [{k: v for change in changes for k, v in change.items()} for changes in chosen], lost

@@ -34,7 +34,7 @@ class Reader:
                 self._take(key, form.keys[key], value)
             elif key not in cases:
                 why = reason_to_ignore(form, key) or self._unknown(key)
-                self.ignored.append((form.shown(key), _text(value), why))
+                self.ignored.append((form.shown(key), text_of(value), why))
 
     def _named(self, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
         """Settings by today's names of their keys; those of another version are noted."""
@@ -44,7 +44,7 @@ class Reader:
             if renamed := self.form.renamed.get(key):
                 name = renamed.to
                 why = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
-                self.assumed.append((self.form.shown(key), _text(value), why))
+                self.assumed.append((self.form.shown(key), text_of(value), why))
             if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
                 span = f"since {row.since}" if row.since else f"until {row.until}"
                 raise PerfgridError(
@@ -60,7 +60,7 @@ class Reader:
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
-        text = _text(value)
+        text = text_of(value)
         if row.empty is not None and text in row.unset:
             text = value = str(row.empty)
         elif text in row.unset or value is None:
@@ -73,7 +73,7 @@ class Reader:
                 f"{self.files[key]}: {self.form.shown(key)} {text} contradicts {first}: both state {row.quantity}"
             )
         self.found[row.quantity], self.origins[row.quantity] = found, self.form.shown(key)
-        self.understood.append((self.form.shown(key), text, f"{row.quantity} = {_text(found)}"))
+        self.understood.append((self.form.shown(key), text, f"{row.quantity} = {text_of(found)}"))
         if row.note:
             self.assumed.append((self.form.shown(key), text, row.note))
 
@@ -84,7 +84,9 @@ class Reader:
                 raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
             value = _plain(convert(glossary()[name], value, name), name)
             if self.found.setdefault(name, value) != value:
-                raise PerfgridError(f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {_text(value)}")
+                raise PerfgridError(
+                    f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {text_of(value)}"
+                )
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
                 self._decide(quantity)
@@ -97,7 +99,7 @@ class Reader:
                 if key in self.settings and self.form.shown(key) not in named:
                     named.add(self.form.shown(key))
                     why = f"without effect beside the other keys, or not expressed ({case.quantity})"
-                    self.ignored.append((self.form.shown(key), _text(self.settings[key]), why))
+                    self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
         known: dict[str, set[str]] = {}
         for case in self.form.cases:
             for key, word in case.contains.items():
@@ -116,11 +118,11 @@ class Reader:
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
-                self.assumed.append((name, _text(value), f"{why}: the default of {self.form.title}"))
+                self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
-                default = _text(glossary()[name].word(glossary()[name].default_value))
+                default = text_of(glossary()[name].word(glossary()[name].default_value))
                 self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
         return values
 
@@ -133,22 +135,22 @@ class Reader:
                 continue
             stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
             others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            others = [key for key in dict.fromkeys(others) if _text(self.settings[key]) not in FALSE]
+            others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]) not in FALSE]
             self.found[quantity] = case.value
             for key in stated:
                 self.origins.setdefault(quantity, self.form.shown(key))
                 self._understand(key, quantity, case.value)
             if not stated and others:
-                text = " ".join(f"{self.form.shown(key)} {_text(self.settings[key])}" for key in others)
-                why = f"this value or combination is not expressed; {quantity} = {_text(case.value)} is taken"
+                text = " ".join(f"{self.form.shown(key)} {text_of(self.settings[key])}" for key in others)
+                why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
                 self.ignored.append((text, "", why))
             elif not stated and quantity in glossary():
-                self.assumed.append((quantity, _text(case.value), _DEFAULT.format(title=self.form.title)))
+                self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
             return
 
     def _understand(self, key: str, quantity: str, value: Any) -> None:
-        meaning = f"{quantity} = {_text(value)}"
-        text = _text(self.settings[key])
+        meaning = f"{quantity} = {text_of(value)}"
+        text = text_of(self.settings[key])
         for i, (shown, _, before) in enumerate(self.understood):
             if shown == self.form.shown(key):
                 self.understood[i] = (shown, text, f"{before}, {meaning}")
@@ -159,9 +161,9 @@ class Reader:
         for key, wanted in case.keys.items():
             value = self.settings.get(key)
             if isinstance(wanted, bool):
-                if (value is not None and _text(value).lower() not in FALSE) != wanted:
+                if (value is not None and text_of(value).lower() not in FALSE) != wanted:
                     return False
-            elif value is None or _text(value) not in map(_text, wanted if isinstance(wanted, list) else [wanted]):
+            elif value is None or text_of(value) not in map(text_of, wanted if isinstance(wanted, list) else [wanted]):
                 return False
         return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
 
@@ -173,7 +175,7 @@ def words_of(value: Any) -> set[str]:
 
 def _converted(row: Key, value: Any, where: str) -> Any:
     """The value of a key in perfgrid's form. PerfgridError for what it may not hold."""
-    text = _text(value)
+    text = text_of(value)
     variable = glossary().get(row.quantity)
     kind = row.kind or (variable.kind if variable else "integer")
     if kind == "switch":
@@ -208,7 +210,8 @@ def check_experts(values: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value of a setting as one short line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

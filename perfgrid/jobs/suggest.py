@@ -1,4 +1,4 @@
-"""What would make a job faster: single changes of its settings by predicted gain, and the best combination of them.
+"""What would make a job faster: single changes of its settings by predicted gain, and the best combination found.
 
 Training is judged by the time of a step, serving by the output tokens per second, or by the largest rate of requests
 where requests arrive at a rate; see `perfgrid.jobs.changes` for the changes.
@@ -24,6 +24,7 @@ from .changes import DEGREES, combinations, single_changes
 from .design import LAYOUT, study_content, written
 from .formats import glossary
 from .job import Job
+from .reader import text_of
 from .write import OVERLAPS, Launch
 
 MEMORY = "memory_per_device"
@@ -54,10 +55,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What a job is judged by (``aim``) with its interval, changes that make it faster, and the best of them together.
+    """What a job is judged by (``aim``) with its interval, changes that make it faster, the best combination found.
 
-    ``why_not``: why the job itself would not run, if it would not; ``tried``: designs; ``infeasible``: reason -> single
-    changes.
+    ``singles``: the best of those that change the same keys in the same sense, ties last; ``why_not``: why the job
+    itself would not run, if it would not; ``tried``: designs; ``left_out``: of combinations, by `combinations`;
+    ``infeasible``: reason -> single changes.
     """
 
     aim: str
@@ -68,6 +70,7 @@ class Suggestions:
     singles: tuple[Change, ...]
     combination: Change | None
     tried: int
+    left_out: Mapping[str, tuple[int, int]]
     infeasible: Mapping[str, int]
     beside: Mapping[str, float]
 
@@ -100,8 +103,9 @@ def suggest(
     better = [
         i for i in np.argsort(first.time, kind="stable") if i and first.legal[i] and first.time[i] < first.time[0]
     ]
-    shown = [(i, kept) for i in better if (kept := _launch(job, singles[i], start)) is not None]
-    mixed = combinations(singles, MOST)
+    expressed = [_launch(job, change, start) for change in singles]
+    shown = [(i, kept) for i in better if (kept := expressed[i]) is not None]
+    mixed, left_out = combinations(singles, first.gains([kept is not None for kept in expressed]), MOST)
     second = asked.evaluated(mixed)
     order = np.argsort(np.where(second.legal, second.time, np.inf), kind="stable")[:TRIED]
     order = [i for i in order if second.legal[i]]
@@ -126,7 +130,11 @@ def suggest(
     at = (known[0].low, known[0].high)
     held = float(first.memory[0])
     value = float(first.value[0])
-    return Suggestions(asked.aim, value, at, held, why_not, tuple(changes), combination, tried, refused, first.at(0))
+    best_of: dict[Any, Change] = {}
+    for change in sorted(changes, key=lambda change: (change.tied, change.ratio)):
+        best_of.setdefault(frozenset((key, sense(*ends)) for key, *ends in change.settings), change)
+    rows = tuple(best_of.values())
+    return Suggestions(asked.aim, value, at, held, why_not, rows, combination, tried, left_out, refused, first.at(0))
 
 
 @dataclass(frozen=True)
@@ -140,6 +148,13 @@ class _Grid:
     time: np.ndarray
     memory: np.ndarray
     legal: np.ndarray
+
+    def gains(self, expressed: Sequence[bool]) -> list[float]:
+        """What each change saves by itself: the share of time, or of memory where the job needs it to run."""
+        saved = 1 - self.time / self.time[0]
+        if not self.legal[0]:
+            saved = np.fmax(saved, 1 - self.memory / self.memory[0])
+        return np.where(expressed, np.nan_to_num(saved, nan=-np.inf), -np.inf).tolist()
 
     def at(self, i: int) -> dict[str, float]:
         """Further outputs of a change."""
@@ -235,13 +250,13 @@ def _launch(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     return tuple(texts) or None
 
 
+def sense(before: str, after: str) -> str:
+    """Whether a setting grows or shrinks; a word is its own sense."""
+    try:
+        return "up" if float(after) > float("-inf" if before == "absent" else before) else "down"
+    except ValueError:
+        return after
+
+
 def _text(value: Any) -> str:
-    return (
-        "absent"
-        if value is None
-        else "on"
-        if value is True
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    return "absent" if value is None else "on" if value is True else text_of(value)

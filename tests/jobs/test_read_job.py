@@ -1,6 +1,7 @@
 """`perfgrid read-job` and `--launch` as their users run them."""
 
 import json
+import math
 import re
 import tomllib
 
@@ -11,8 +12,9 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.changes import combinations
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.suggest import suggest
+from perfgrid.jobs.suggest import sense, suggest
 
 SCRIPT = """#!/bin/bash
 NODES=${NODES:-4}
@@ -69,8 +71,14 @@ def test_suggestions_name_settings_of_the_job(script):
     """A job that recomputes all layers though they fit: doing less is the largest single gain."""
     found = json.loads(run("read-job", script, "--on", "h100-sxm-80gb", "--suggest", "--json"))["suggestions"]
     first = found["singles"][0]
-    ratios = [change["ratio"] for change in found["singles"]]
-    assert ratios == sorted(ratios)
+    order = [(change["tied"], change["ratio"]) for change in found["singles"]]
+    assert order == sorted(order)
+    numbers = [
+        (key, float(after) > float(before))
+        for (key, before, after), *others in (change["settings"] for change in found["singles"])
+        if not others and {before, after}.isdisjoint({"absent", "on"})
+    ]
+    assert len(numbers) == len(set(numbers))  # one row for each setting that grows, one for each that shrinks
     assert all(change["low"] < change["ratio"] < change["high"] for change in found["singles"])
     keys = {key for change in found["singles"] for key, *_ in change["settings"]}
     assert "--recompute-granularity" in keys
@@ -87,6 +95,32 @@ def test_suggestions_agree_with_the_study_of_the_changed_job(script):
     other = suggest(read_job(re.sub(r"\\\n +--recompute-num-layers 1", "", text)), "h100-sxm-80gb", catalog)
     assert change.value == pytest.approx(other.value, rel=1e-9)
     assert found.value / change.value > 1.1
+
+
+def test_combinations_leave_out_what_helps_least():
+    """Four quantities have 24 combinations; at most 10 lack the two changes with the least gain."""
+    singles = [{}, {"zero": 1}, {"tp": 4, "dp": 2}, {"tp": 8, "pp": 1}, {"microbatch": 2}, {"schedule": "zb_v"}]
+    gains = [0.0, 0.3, -0.1, 0.2, -math.inf, 0.1]
+    every, none = combinations([*singles, {"precision": "fp8"}], [*gains, 0.9], 24)
+    assert (len(every), none) == (24, {})
+    assert len({tuple(sorted(one.items())) for one in every}) == 24
+    assert not any("precision" in one for one in every)  # numerics stay
+    fewer, lost = combinations(singles, gains, 10)
+    assert lost == {"layout": (1, 2), "microbatch": (1, 1)}
+    assert {"zero": 1, "tp": 8, "pp": 1, "schedule": "zb_v"} in fewer
+    assert len(fewer) == 8
+
+
+def test_rows_of_one_setting_are_joined_by_their_sense():
+    assert [
+        sense(*ends) for ends in (("2", "4"), ("4", "2"), ("absent", "5"), ("5", "absent"), ("full", "selective"))
+    ] == [
+        "up",
+        "down",
+        "up",
+        "absent",
+        "selective",
+    ]
 
 
 def test_launch_of_an_answer(tmp_path):
