@@ -27,6 +27,7 @@ class Reader:
         self.understood: list[tuple[str, str, str]] = []
         self.assumed: list[tuple[str, str, str]] = []
         self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
+        self.unread = {form.shown(form.name_of(key)) for key, *_ in settings.unread}
         self.settings, self.files = self._named(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
@@ -118,6 +119,7 @@ class Reader:
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
+                why = next((f"{key} is not read" for key in keys if key in self.unread), why)
                 self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
             if values.get(name) is None and name in glossary() and glossary()[name].optional:

@@ -337,10 +337,15 @@ def test_what_only_an_execution_of_a_recipe_knows(line, setting, note):
 
 def test_a_setting_that_is_replaced_by_what_is_not_known_is_not_read():
     text = "def a():\n    cfg.train.global_batch_size = 64\n    cfg.model.seq_length = 2048\n"
-    text += "    cfg.model.seq_length *= 4\n"
+    text += "    cfg.model.seq_length *= 4\n    cfg.model.tensor_model_parallel_size = size()\n"
     job = read_job(text, format="megatron-bridge", model="llama-3.1-8b")
     assert "sequence_length" not in job.values
-    assert [key for key, _, why in job.ignored if "comes from a command" in why] == ["model.seq_length"]
+    assert [key for key, _, why in job.ignored if "comes from a command" in why] == [
+        "model.seq_length",
+        "model.tensor_model_parallel_size",
+    ]
+    why = "model.tensor_model_parallel_size is not read: the default of Megatron-Bridge"
+    assert ("tp", "1", why) in job.assumed
 
 
 WORKER = "python3 -m dynamo.vllm --model Qwen/Qwen3-8B --tensor-parallel-size"
