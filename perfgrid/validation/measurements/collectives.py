@@ -124,7 +124,9 @@ def _ranks(setup: Setup, table: Table) -> tuple[int, int]:
         setup.assumed.append(f"ranks = {ranks}, of which {len(placed)} are listed")
     called = {m[5] for m in placed.values()}
     if len(called) == 1:
-        setup.state({"device": told_device(device_called(*called), setup.names.get("device"))}, "the lines of ranks")
+        setup.state(
+            {"device": told_device(device_called(next(iter(called))), setup.names.get("device"))}, "the lines of ranks"
+        )
     if complete:
         return ranks, max(Counter(m[3] for m in placed.values()).values())
     return ranks, max((int(m[4]) for m in placed.values()), default=min(ranks, 8) - 1) + 1
