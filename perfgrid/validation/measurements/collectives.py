@@ -118,7 +118,7 @@ def _ranks(setup: Setup, table: Table) -> tuple[int, int]:
     if ranks not in (expected, listed) if complete else ranks < listed:
         origin = setup.origins.get(option, "an option")
         raise PerfgridError(f"{setup.where}: {option} is {ranks} by {origin}, but {expected} ranks are listed")
-    if option == "devices" and len(groups) > 1:
+    if complete and option == "devices":
         ranks = expected
     if not complete and listed:
         setup.assumed.append(f"ranks = {ranks}, of which {len(placed)} are listed")
