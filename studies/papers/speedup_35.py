@@ -158,10 +158,10 @@ peaks, links = 9e15 / 312e12, 900e9 / 25e9
 claims = [
     (
         "about 35 times from A100 to B200 [kundu2024]",
-        f"{totals[papers]:.1f} on 1,024 devices; on 16,384 {strong[papers].iloc[0]:.1f} with a batch that grows 2 times, "
-        f"{reached:.1f} with one that grows 32 times, which carries {batch_carries[papers]:.1f} of it",
-        f"within {ceil(100 * abs(reached / 35 - 1))} % only where the batch grows 32 times from A100 to B200, which is no "
-        "property of the devices; the paper's cluster and batch are not public",
+        f"**{totals[papers]:.1f} times** under the papers' assumptions on 1,024 devices. On 16,384 devices {strong[papers].iloc[0]:.1f} "
+        f"with a batch that grows 2 times, {reached:.1f} with one that grows 32 times: a factor of {batch_carries[papers]:.1f} from the batch",
+        f"35 is not reached by the devices alone. It is within {ceil(100 * abs(reached / 35 - 1))} % only where the batch grows 32 "
+        "times from A100 to B200; the paper's cluster and batch are not public",
     ),
     (
         "closely following NVIDIA's scaling trend [kundu2024]: 9 from A100 to H100 [hpcwire2022hopper] times 4 from "
@@ -174,7 +174,7 @@ claims = [
         "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; 25 GB/s of "
         "HDR and 900 GB/s of NVLink 5",
         f"{peaks:.1f} and {links:.0f} times",
-        f"35 lies between: by peaks alone A100 must lose {1 - peaks / 35:.0%} of its step to what B200 does without",
+        f"35 lies between both: it needs an A100 that spends {1 - peaks / 35:.0%} of its step on what B200 does not",
     ),
     (
         "training steps measured on A100, H100 and B200 [jiang2024megascale, mlcommons2025training]",

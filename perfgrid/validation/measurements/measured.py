@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -78,6 +78,22 @@ def steady(numbers: Sequence[int], values: Sequence[float], where: str) -> Stead
             f"{(high - low) / middle:.0%} of the median apart"
         )
     return Steady(middle, (low, high), len(kept), int(numbers[begin]), int(numbers[-1]))
+
+
+def last_run(steps: Iterable[tuple[int, float, str]], alone: bool = False) -> int:
+    """The line with which the run before the last one in a log ends; 0 for a log of one run.
+
+    ``steps``: line, number of the step, and the rank that logs it; a run begins where the number of a rank falls.
+    ``alone``: one rank logs each step once, so that a repeated number is a new run as well.
+    """
+    before: dict[str, tuple[int, float]] = {}
+    ended = 0
+    for line, number, rank in steps:
+        last, known = before.get(rank, (0, -np.inf))
+        if number < known or (alone and number == known):
+            ended = max(ended, last)
+        before[rank] = (line, number)
+    return ended
 
 
 def lines_of(text: str) -> list[tuple[int, str]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,8 +17,9 @@ from perfgrid.jobs.formats import formats
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_job
 
-from .measured import Measured, lines_of, steady
-from .setup import fields, identity, setup_of
+from .measured import Measured, last_run, lines_of, steady
+from .setup import setup_of
+from .steps import Found, log_records
 
 STEP = re.compile(r"iteration\s+(\d+)\s*/\s*(?:\d+|infinity)\b.*?elapsed time per iteration \(ms\):\s*([\d.]+)")
 BATCH = re.compile(r"global batch size:\s*(\d+)")
@@ -54,56 +54,38 @@ def megatron_records(
     steps = [(i, int(m[1]), float(m[2]) / 1e3, BATCH.search(line)) for i, line in lines if (m := STEP.search(line))]
     if not steps:
         raise PerfgridError(f"{where}: no line of an iteration: the log ends before the first one, or logs no time")
-    restarts = [i for i, (one, other) in enumerate(pairwise(steps), 1) if other[1] <= one[1]]
-    steps = steps[restarts[-1] :] if restarts else steps  # of the last run in the log
+    ended = last_run(((i, number, "") for i, number, *_ in steps), alone=True)
+    steps = [step for step in steps if step[0] > ended]
+    heads = [i for i, line in lines if i < steps[0][0] and (WORLD.search(line) or ARGUMENTS.search(line))]
+    begin = max([ended, *heads])  # memory is told after an iteration, so that of the run before may follow its last one
     setup = setup_of(measured, catalog, record)
     job = _arguments(text, measured, catalog)
     if job is not None:
-        if setup.model is None:
-            setup.model, setup.origins["model"] = job.model, "the log"
+        if job.model is not None:
+            setup.take_model(job.model, "the log")
         setup.state({n: v for n, v in job.values.items() if n != "global_batch"}, "the arguments in the log")
+        setup.told_by(job)
         setup.usual_name("software", job.format.software)
-    elif worlds:
+    if worlds:
         setup.state({"devices": next(iter(worlds))}, "the log")
     batches = [int(batch[1]) for *_, batch in steps if batch]
     if batches:
         steps = [step for step in steps if step[3] is None or int(step[3][1]) == batches[-1]]
-        if len(set(batches)) > 1:
-            setup.values.pop("global_batch", None)  # a ramp: the last batch is what its steps had
+        if len(set(batches)) > 1 and setup.values.get("global_batch", 0) > batches[-1]:
+            del setup.values["global_batch"]  # the end of a ramp, which these steps have not reached
         setup.state({"global_batch": batches[-1]}, "the lines of iterations")
     found = steady([n for _, n, *_ in steps], [seconds for _, _, seconds, _ in steps], where)
-    source = {"title": f"log of Megatron-LM, {measured.path.name}", "url": None}
-    place = {"where": f"lines {steps[0][0]} to {steps[-1][0]}"}
     setup.usual_name("software", "megatron-core")
-    design = setup.design("training")
-    more = {"source": source | place, "note": found.told("logged iterations"), "derivation": None}
     printed = ("elapsed time per iteration", found.median * 1e3, "ms")
-    named = identity(measured.path)
-    yield (
-        steps[-1][0],
-        fields(
-            setup,
-            "training",
-            "step_time",
-            found.median,
-            printed,
-            **design,
-            **named,
-            **more,
-            quartiles=list(found.quartiles),
-        ),
-    )
-    reserved = [(i, float(m[2])) for i, line in lines if (m := RESERVED.search(line))]
-    if reserved:
-        line, most = max(reserved, key=lambda row: row[1])
-        more = {
-            "source": source | {"where": f"line {line}"},
-            "note": "of the ranks that the log shows",
-            "derivation": None,
-        }
-        named["id"] += "-reserved"
+    place, note = (steps[0][0], steps[-1][0]), found.told("logged iterations")
+    step = Found(found.median, printed, place, note, quartiles=found.quartiles)
+    memory = [(float(m[2]), i) for i, line in lines if i > begin and (m := RESERVED.search(line))]
+    reserved = None
+    if memory:
+        most, line = max(memory)
         printed = ("allocator_memory", most, "MiB")
-        yield line, fields(setup, "memory", "allocator_memory", most * 2**20, printed, **design, **named, **more)
+        reserved = Found(most * 2**20, printed, (line, line), "of the ranks that the log shows")
+    yield from log_records(setup, measured, "Megatron-LM", step, reserved)
 
 
 def _arguments(text: str, measured: Measured, catalog: Catalog) -> Job | None:

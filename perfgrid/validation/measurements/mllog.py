@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
-from .measured import Measured, steady
-from .setup import fields, identity, setup_of
+from .measured import Measured, last_run, steady
+from .setup import setup_of
+from .steps import Found, log_records
 
 MARK = ":::MLLOG"
 STATED = {  # keys that state the job
@@ -21,8 +22,9 @@ STATED = {  # keys that state the job
     "sequence_length": "sequence_length",
 }
 TIMES = ("train_step_time", "step_time")  # seconds among the tracked statistics
-RATE = "throughput"  # samples per second
-COUNTS = ("samples_count", "epoch_num", "first_epoch_num")  # samples at the beginning or the end of a block
+RATE = "throughput"  # samples per second, or tokens where steps are counted in tokens
+SAMPLES = "samples_count"
+COUNTS = (SAMPLES, "epoch_num", "first_epoch_num")  # how far a run is; epochs are counted in samples or in tokens
 STEPS = ("step_num", "step")
 
 
@@ -42,31 +44,15 @@ def mllog_records(
         if (name := STATED.get(event["key"])) and event.get("value") is not None:
             setup.state({name: int(event["value"])}, f"{event['key']} in line {line}")
     batch = setup.needed("global_batch")
-    samples, how = _step_times([event for _, event in events], batch)
-    found = steady(range(1, len(samples) + 1), samples, where)
-    design = setup.design("training")
-    source = {
-        "title": f"log of MLPerf, {measured.path.name}",
-        "where": f"lines {events[0][0]} to {events[-1][0]}",
-        "url": None,
-    }
+    length = setup.values.get("sequence_length", 0)
+    samples, how = _step_times(events, batch, length, where)
+    ended = last_run((line, number, "") for line, number, _ in samples if number is not None)
+    samples = [(line, seconds) for line, _, seconds in samples if line > ended]
+    found = steady(range(1, len(samples) + 1), [seconds for _, seconds in samples], where)
+    place = (samples[0][0], samples[-1][0])
     printed = ("step_time", found.median, "s")
-    yield (
-        events[-1][0],
-        fields(
-            setup,
-            "training",
-            "step_time",
-            found.median,
-            printed,
-            **design,
-            **identity(measured.path),
-            source=source,
-            note=found.told(how),
-            derivation=how,
-            quartiles=list(found.quartiles),
-        ),
-    )
+    step = Found(found.median, printed, place, found.told(how), how, found.quartiles)
+    yield from log_records(setup, measured, "MLPerf", step)
 
 
 def _events(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -81,32 +67,60 @@ def _events(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, {"metadata": {}, **event}
 
 
-def _step_times(events: list[dict[str, Any]], batch: int) -> tuple[list[float], str]:
-    """Seconds of steps, and what states them: the first of step times, throughputs and blocks that a log has."""
-    tracked = [e["value"] for e in events if e["key"] == "tracked_stats" and isinstance(e.get("value"), dict)]
+def _step_times(
+    events: list[tuple[int, dict[str, Any]]], batch: int, length: int, where: str
+) -> tuple[list[tuple[int, float | None, float]], str]:
+    """Line, place in the run and seconds of steps, and what states them: the first of step times, throughputs, blocks.
+
+    The place in the run only grows within one run; None where it is not stated.
+    """
+    tracked = [(i, e) for i, e in events if e["key"] == "tracked_stats" and isinstance(e.get("value"), dict)]
     for name in TIMES:
-        if times := [float(value[name]) for value in tracked if name in value]:
+        if times := [(i, _place(e), float(e["value"][name])) for i, e in tracked if name in e["value"]]:
             return times, f"{name} of tracked_stats"
-    if rates := [float(value[RATE]) for value in tracked if value.get(RATE)]:
-        return [batch / rate for rate in rates], "global batch / throughput of tracked_stats"
+    if rates := [(i, _place(e), float(e["value"][RATE])) for i, e in tracked if e["value"].get(RATE)]:
+        places = [place for _, place, _ in rates if place]
+        tokens = batch * length
+        if tokens and places and all(place % tokens == 0 for place in places):  # such as GPT-3's: all in tokens
+            return [(i, place, tokens / rate) for i, place, rate in rates], "tokens / throughput of tracked_stats"
+        return [(i, place, batch / rate) for i, place, rate in rates], "global batch / throughput of tracked_stats"
     found, begun = [], None
-    for event in events:
+    for line, event in events:
         if event["key"] == "block_start":
             begun = event
         elif event["key"] == "block_stop" and begun is not None:
-            seconds, steps = (event["time_ms"] - begun["time_ms"]) / 1e3, _steps(begun, event, batch)
+            steps = _steps(begun["metadata"], event["metadata"], batch, length, f"{where}:{line}")
+            seconds = (event["time_ms"] - begun["time_ms"]) / 1e3
             if steps > 0 and seconds > 0:
-                found.append(seconds / steps)
+                found.append((line, _place(begun), seconds / steps))
             begun = None
     return found, "blocks, each over its steps"
 
 
-def _steps(begun: dict[str, Any], ended: dict[str, Any], batch: int) -> float:
-    """Steps between two events: by the numbers of steps, else by the samples over the batch."""
-    first, last = begun["metadata"], ended["metadata"]
-    for names, size in ((STEPS, 1), (COUNTS, batch)):
-        for name in names:
-            if name in last:
-                start = first.get(name, first.get("first_" + name, 0)) or 0
-                return (float(last[name]) - float(start)) / size
+def _place(event: dict[str, Any]) -> float | None:
+    about = event["metadata"]
+    return next((float(about[name]) for name in (*STEPS, *COUNTS) if about.get(name) is not None), None)
+
+
+def _steps(first: dict[str, Any], last: dict[str, Any], batch: int, length: int, where: str) -> float:
+    """Steps between two events: by the numbers of steps, else by samples or tokens over the batch; 0: not stated.
+
+    PerfgridError for counts that are no whole number of steps.
+    """
+    for name in (*STEPS, *COUNTS):
+        begin = first.get(name, first.get(f"first_{name}"))
+        if last.get(name) is None or begin is None:
+            continue
+        count = float(last[name]) - float(begin)
+        if count == 0 and "epoch_count" in first:  # both ends state where the block begins
+            name, count = "epoch_count", float(first["epoch_count"])
+        if count <= 0:
+            return count
+        own = 1 if name in STEPS else batch
+        sizes = (own,) if name == SAMPLES else (batch * length, own)  # tokens under any other name: GPT-3's
+        for size in sizes:
+            if size and count % size == 0:
+                return count / size
+        told = f"{name} grows by {count:g} in a block, which is no whole number of steps"
+        raise PerfgridError(f"{where}: {told} of {batch} sequences or {batch * length} tokens")
     return 0.0

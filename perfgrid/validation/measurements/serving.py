@@ -41,7 +41,15 @@ PRINTED = {  # lines that vLLM prints -> keys of what it saves
 BLOCK = "Serving Benchmark Result"
 END = re.compile(r"={20,}\s*$")
 NAMESPACE = re.compile(r"\b(model|max_concurrency)=('[^']*'|\d+)")
-UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9, "tokens/sec": 1.0, "tokens/s": 1.0, "": 1e-3}
+RATE = "tokens/s"
+RATES = (RATE, "tokens/sec", "tokens/second", "tok/s")
+UNITS = {
+    **dict.fromkeys(RATES, 1.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("us", "\N{MICRO SIGN}s", "usec", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ns", "nsec", "nanosecond", "nanoseconds"), 1e-9),
+}
 
 
 def is_vllm(text: str) -> bool:
@@ -68,17 +76,16 @@ def vllm_records(measured: Measured, text: str, catalog: Catalog, record: type[B
             raise PerfgridError(f"{where}: no request was completed")
         setup = setup_of(measured, catalog, record)
         setup.where = where
-        if setup.model is None and (name := found.get("model_id") or found.get("model")):
-            setup.state({"model": str(name).lower().rpartition("/")[2]}, "the result")
+        setup.served(found.get("model_id") or found.get("model"), "the result")
         lengths = {
-            "prompt_tokens": round(found["total_input_tokens"] / completed),
-            "output_tokens": round(found["total_output_tokens"] / completed),
+            "prompt_tokens": found["total_input_tokens"] / completed,
+            "output_tokens": found["total_output_tokens"] / completed,
         }
         rate = found.get("request_rate")
         rate = None if rate in (None, "inf") or float(rate) == math.inf else float(rate)
         load = {"concurrency": found.get("max_concurrency"), "rate": rate, "requests": completed}
         values = {q: (found[key], key) for q, (key, _) in QUANTITIES.items() if found.get(key)}
-        seconds = {q: (v * (1 if q == "output_tokens_per_second" else 1e-3), v, k) for q, (v, k) in values.items()}
+        seconds = {q: (v, RATE if q == "output_tokens_per_second" else "ms", k) for q, (v, k) in values.items()}
         tool = f"vLLM benchmark, {measured.path.name}"
         setup.usual_name("software", "sglang" if "sglang" in str(found.get("backend", "")) else "vllm")
         yield from _records(setup, measured, number, tool, lengths, load, seconds)
@@ -91,12 +98,11 @@ def genai_perf_records(
     found = from_json(text, f"{measured.path}: ")
     setup = setup_of(measured, catalog, record)
     about = found.get("input_config") or {}
-    if setup.model is None and (name := _first(about, ("model_names", "model", "formatted_model_name"))):
-        setup.state({"model": str(name).lower().rpartition("/")[2]}, "the export")
+    setup.served(_first(about, ("model_names", "model", "formatted_model_name")), "the export")
     lengths = {}
     for quantity, key in (("prompt_tokens", "input_sequence_length"), ("output_tokens", "output_sequence_length")):
         if average := (found.get(key) or {}).get("avg"):
-            lengths[quantity] = round(average)
+            lengths[quantity] = average
     completed = (found.get("request_count") or {}).get("avg") or _first(about, ("request_count", "num_requests"))
     load = {
         "concurrency": _first(about, ("concurrency",)),
@@ -107,8 +113,14 @@ def genai_perf_records(
     for quantity, (_, key) in QUANTITIES.items():
         metric = found.get(key) or {}
         if value := metric.get("avg"):
-            unit = UNITS.get(str(metric.get("unit", "")), 1e-3) if quantity != "output_tokens_per_second" else 1.0
-            seconds[quantity] = (value * unit, value, key)
+            rate = quantity == "output_tokens_per_second"
+            unit = str(metric.get("unit") or (RATE if rate else "ms")).lower()
+            if (unit in RATES) != rate or unit not in UNITS:
+                raise PerfgridError(
+                    f"{measured.path}: {key} in unknown unit {unit!r}: known are "
+                    f"{', '.join(u for u in UNITS if (u in RATES) == rate)}"
+                )
+            seconds[quantity] = (value, unit, key)
     yield from _records(setup, measured, 0, f"genai-perf, {measured.path.name}", lengths, load, seconds)
 
 
@@ -171,12 +183,12 @@ def _records(
     measured: Measured,
     line: int,
     tool: str,
-    lengths: dict[str, int],
+    lengths: dict[str, float],
     load: dict[str, Any],
-    values: dict[str, tuple[float, float, str]],
+    values: dict[str, tuple[float, str, str]],
 ) -> Iterator[tuple[int, Any]]:
     """A record of each measured quantity."""
-    setup.state({n: v for n, v in lengths.items() if n not in setup.values}, "the result")
+    setup.measured(lengths, "the result")
     stated = {"batch": load["concurrency"], "request_rate": None if load["concurrency"] else load["rate"]}
     setup.state(stated, "the result")
     if not {"batch", "request_rate"} & setup.values.keys() and load["requests"]:
@@ -186,9 +198,8 @@ def _records(
     design = setup.design("inference")
     if not values:
         raise PerfgridError(f"{setup.where}: holds none of {', '.join(QUANTITIES)}")
-    for quantity, (value, number, key) in values.items():
+    for quantity, (number, unit, key) in values.items():
         named = identity(measured.path, *([str(line)] if line else []), quantity)
-        unit = "1/s" if quantity == "output_tokens_per_second" else "ms" if value != number else "s"
         source = {"title": tool, "where": key, "url": None}
         yield (
             line,
@@ -196,8 +207,8 @@ def _records(
                 setup,
                 "inference",
                 quantity,
-                value,
-                (key, number, unit),
+                number * UNITS[unit],
+                (key, number, "1/s" if unit in RATES else unit),
                 **design,
                 **named,
                 source=source,

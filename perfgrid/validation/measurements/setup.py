@@ -13,7 +13,8 @@ from perfgrid.catalog import Catalog, Entry, convert
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.jobs.design import design_at
-from perfgrid.jobs.models import named_model
+from perfgrid.jobs.job import Job
+from perfgrid.jobs.models import CORE, named_model
 from perfgrid.jobs.read import read_files
 from perfgrid.study.study import load_study
 from perfgrid.study.tables import usual_entries
@@ -26,6 +27,7 @@ ENTRIES = ("model", "software", "topology")  # named among the stated quantities
 OPTIONS = ("device", *ENTRIES)
 USUAL = {"tp": 1, "pp": 1, "cp": 1, "microbatch": 1, "precision": "bf16"}
 CONFIGURATIONS = (".sh", ".toml", ".yaml", ".yml")  # endings of files that may state a job
+ROUNDED = 0.05  # of a stated length: how far the mean over requests may lie from it
 SHARDED = "torchtitan"  # software that shards more than that with which a device is mostly used
 
 
@@ -61,6 +63,37 @@ class Setup:
                 raise PerfgridError(f"{self.where}: {name} is {value} by {origin}, but {known} by {self.origins[name]}")
             self.origins.setdefault(name, origin)
 
+    def take_model(self, found: Entry, origin: str) -> None:
+        """Take in a model. PerfgridError where another origin names one of another shape, and not a variant of it."""
+        if (known := self.model) is None:
+            self.model = found
+            self.origins["model"] = origin
+        elif any(known.values[n] != found.values[n] for n in CORE) and not known.name.startswith(found.name):
+            other = f"{known.name} by {self.origins['model']}"
+            raise PerfgridError(f"{self.where}: the model is {found.name} by {origin}, but {other}")
+
+    def served(self, name: object, origin: str) -> None:
+        """Take in the name of a served model, which only matters beside another one if the catalog knows it."""
+        text = str(name).lower().rpartition("/")[2]
+        if name and (self.model is None or named_model(self.catalog, text)):
+            self.state({"model": text}, origin)
+
+    def measured(self, found: Mapping[str, float], origin: str) -> None:
+        """Take in means of lengths: what others state stands beside one within ``ROUNDED`` of it."""
+        for name, value in found.items():
+            known = self.values.get(name)
+            if known is None or abs(value - known) > max(ROUNDED * known, 1):
+                self.state({name: round(value)}, origin)
+
+    def told_by(self, job: Job) -> None:
+        """Tell what a job assumes of the design where that differs from the default of perfgrid."""
+        known = self.catalog.variables
+        self.assumed += [
+            f"{what} = {value}"
+            for what, value, _ in job.assumed
+            if what in self.values and known[what].word(known[what].default_value) != self.values[what]
+        ]
+
     def usual(self, name: str, value: Any) -> None:
         """Assume a value that nothing states; it is told."""
         if name not in self.values:
@@ -87,15 +120,12 @@ class Setup:
             if (found := named_model(self.catalog, text)) is None:
                 known = self.catalog.tables["model"]
                 raise PerfgridError(f"{self.where}: no model {text!r} in the catalog{nearest(text, known)}")
-            if self.model is not None and self.model.name != found.name and not self.model.name.startswith(found.name):
-                other = f"{self.model.name} by {self.origins[table]}"
-                raise PerfgridError(f"{self.where}: the model is {found.name} by {origin}, but {other}")
-            self.model = self.model or found
+            self.take_model(found, origin)
         else:
             if text not in self.catalog.tables[table]:
                 raise PerfgridError(f"{self.where}: no {table} {text!r}{nearest(text, self.catalog.tables[table])}")
             known = self.names.setdefault(table, text)
-            if known != text:
+            if known != text and not known.startswith(f"{text}-"):  # an entry of the user's own, named after it
                 raise PerfgridError(
                     f"{self.where}: {table} is {text} by {origin}, but {known} by {self.origins[table]}"
                 )
@@ -266,12 +296,7 @@ def _read_job(found: Setup, files: tuple[Path, ...], stated: dict[str, Any], nam
     found.origins["model"] = origin
     if "software" not in named:
         found.state({"software": job.format.software}, origin)
-    known = found.catalog.variables
-    found.assumed += [
-        f"{what} = {value}"
-        for what, value, _ in job.assumed
-        if what in found.values and known[what].word(known[what].default_value) != found.values[what]
-    ]
+    found.told_by(job)
 
 
 def fields(

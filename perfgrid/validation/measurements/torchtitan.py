@@ -5,6 +5,7 @@ Tokens per second are those of one device. All ranks may log; a step is the medi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,22 +16,27 @@ from pydantic import BaseModel
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
-from .measured import Measured, device_called, lines_of, steady
-from .setup import Setup, fields, identity, setup_of
+from .measured import Measured, device_called, last_run, lines_of, steady
+from .setup import Setup, setup_of
+from .steps import Found, log_records
 from .throughput import step_time
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-STEP = re.compile(r"step:\s*(\d+)\s.*?(?:memory:\s*([\d.]+)\s*GiB.*?)?(?:tps|wps):\s*([\d,]+(?:\.\d+)?)")
+STEP = re.compile(r"(?<!validate )step:\s*(\d+)\s.*?(?:memory:\s*([\d.]+)\s*GiB.*?)?(?:tps|wps):\s*([\d,]+(?:\.\d+)?)")
 MESH = re.compile(r"device mesh with \[([^\]]*)\],\s*\[([^\]]*)\]")
 BATCH = re.compile(
     r"local batch size:? (\d+)[^,]*, global batch size:? (\d+)(?:[^,]*, gradient accumulation steps:? \d+)?"
     r"[^,]*, sequence length:? (\d+)"
 )
+PARALLELISM = re.compile(r"device mesh with parallelism:((?:,?\s*\w+=\d+)+)")
+RANK = re.compile(r"\[?(\w*\d+)\]?:")
 MODEL = re.compile(r"(?:Building|Model) (llama3|llama4|deepseek_v3|qwen3)[ _]([\w.-]+)", re.I)
 DEVICE = re.compile(r"(?:GPU|CUDA|XPU|device) capacity: (.+?)(?: \(\d+\))? with ([\d.]+)\s*GiB", re.I)
 GB = 2**30 / 1e9
-DEGREES = {"tp": "tp", "pp": "pp", "cp": "cp", "dp_shard": "shard", "dp_replicate": "replicate", "dp": "shard"}
-DEGREES |= {"fsdp": "shard"}
+LAYOUT = ("tp", "pp", "cp")
+SPLIT = {"dp_shard_mod_ep", "dp_shard_in_ep"}  # axes of a mesh with experts
+REPLICAS = ("dp", "fsdp", "dp_replicate", "dp_shard", *sorted(SPLIT))
+EXPERTS = ("ep", "etp")  # ranks that other axes hold already
 FLAVORS = {
     ("llama3", "8b"): "llama-3.1-8b",
     ("llama3", "70b"): "llama-3.1-70b",
@@ -54,90 +60,78 @@ def torchtitan_records(
     """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
     where = str(measured.path)
     lines = [(i, COLOUR.sub("", line)) for i, line in lines_of(text)]
+    logged = [(i, found, RANK.match(line)) for i, line in lines if (found := STEP.search(line))]
+    ended = last_run((i, int(found[1]), rank[1] if rank else "") for i, found, rank in logged)
+    logged = [(i, found) for i, found, _ in logged if i > ended]
     steps: dict[int, list[float]] = {}
-    memory: list[float] = []
-    places: list[int] = []
-    for i, line in lines:
-        if found := STEP.search(line):
-            steps.setdefault(int(found[1]), []).append(float(found[3].replace(",", "")))
-            places.append(i)
-            memory += [float(found[2])] if found[2] else []
+    for _, found in logged:
+        steps.setdefault(int(found[1]), []).append(float(found[3].replace(",", "")))
     setup = setup_of(measured, catalog, record)
     _state(setup, [line for _, line in lines], where)
     rates = {number: float(np.median(values)) for number, values in sorted(steps.items())}
     found = steady(list(rates), list(rates.values()), where)
     times = [step_time(setup, "tokens_per_second", rate, per_device=True) for rate in (found.median, *found.quartiles)]
     setup.usual_name("software", "torchtitan")
-    design = setup.design("training")
-    source = {
-        "title": f"log of torchtitan, {measured.path.name}",
-        "where": f"lines {places[0]} to {places[-1]}",
-        "url": None,
-    }
-    more = {"source": source, "note": found.told("logged steps")}
-    named = identity(measured.path)
-    quartiles = sorted(seconds for seconds, _ in times[1:])
+    (seconds, how), (low, _), (high, _) = times
+    place = (logged[0][0], logged[-1][0])
     printed = ("tokens per second of a device", found.median, "1/s")
-    yield (
-        places[-1],
-        fields(
-            setup,
-            "training",
-            "step_time",
-            times[0][0],
-            printed,
-            **design,
-            **named,
-            **more,
-            derivation=times[0][1],
-            quartiles=quartiles,
-        ),
-    )
+    step = Found(seconds, printed, place, found.told("logged steps"), how, (low, high))
+    memory = [float(found[2]) for _, found in logged if found[2]]
+    reserved = None
     if memory:
-        named["id"] += "-reserved"
-        printed = ("allocator_memory", max(memory), "GiB")
-        yield (
-            places[-1],
-            fields(
-                setup,
-                "memory",
-                "allocator_memory",
-                max(memory) * 2**30,
-                printed,
-                **design,
-                **named,
-                **more,
-                derivation=None,
-            ),
-        )
+        note = f"largest of {len(memory)} lines of steps"
+        reserved = Found(max(memory) * 2**30, ("allocator_memory", max(memory), "GiB"), place, note)
+    yield from log_records(setup, measured, "torchtitan", step, reserved)
 
 
-def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
-    return next((found for line in lines if (found := pattern.search(line))), None)
+def _last(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
+    return next((found for line in reversed(lines) if (found := pattern.search(line))), None)
 
 
 def _state(setup: Setup, lines: list[str], where: str) -> None:
-    """Take in what the lines before the steps say of model, devices, mesh and batch."""
-    if (found := _first(MODEL, lines)) and setup.model is None:
-        name = FLAVORS.get((found[1].lower(), found[2].lower()))
-        setup.state({"model": name}, "the log")
-    if (found := _first(DEVICE, lines)) and "device" not in setup.names:
+    """Take in what the lines before the steps of the last run say of model, devices, mesh and batch."""
+    if found := _last(MODEL, lines):
+        setup.state({"model": FLAVORS.get((found[1].lower(), found[2].lower()))}, "the log")
+    if found := _last(DEVICE, lines):
         setup.state({"device": device_called(found[1].strip(), float(found[2]) * GB)}, "the log")
-    meshes = {(m[1], m[2]) for line in lines if (m := MESH.search(line))}
+    meshes = [mesh for line in lines if (mesh := _mesh(line))]
     if meshes:
-        degrees: dict[str, int] = {}
-        for names, sizes in meshes:
-            stated = dict(zip(re.findall(r"\w+", names), map(int, re.findall(r"\d+", sizes)), strict=False))
-            for name, size in stated.items():
-                if degrees.setdefault(name, size) != size:
-                    raise PerfgridError(
-                        f"{where}: runs of several world sizes ({name} {degrees[name]} and {size}): give a log of each"
-                    )
-        of = {DEGREES[n]: size for n, size in degrees.items() if n in DEGREES}
-        dp = of.pop("shard", 1) * of.pop("replicate", 1)
-        of |= {n: 1 for n in ("tp", "pp", "cp") if n not in of}
-        setup.state(of | {"dp": dp, "devices": dp * of["tp"] * of["pp"] * of["cp"]}, "the mesh in the log")
-        setup.usual("zero", 3)
-    if found := _first(BATCH, lines):
+        sizes = {_devices(mesh): None for mesh in meshes}
+        if len(sizes) > 1:
+            told = " and ".join(map(str, sizes))
+            raise PerfgridError(f"{where}: runs of several world sizes ({told}): give a log of each")
+        _state_mesh(setup, meshes[-1], where)
+    if found := _last(BATCH, lines):
         stated = dict(zip(("microbatch", "global_batch", "sequence_length"), map(int, found.groups()), strict=True))
         setup.state({n: v for n, v in stated.items() if n != "microbatch" or setup.values.get("pp", 1) == 1}, "the log")
+
+
+def _mesh(line: str) -> dict[str, int]:
+    """Sizes of the axes of a mesh; empty for a line that states none."""
+    if found := MESH.search(line):
+        return dict(zip(re.findall(r"\w+", found[1]), map(int, re.findall(r"\d+", found[2])), strict=False))
+    found = PARALLELISM.search(line)
+    return {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", found[1])} if found else {}
+
+
+def _devices(mesh: dict[str, int]) -> int:
+    return math.prod(size for name, size in mesh.items() if name not in EXPERTS)
+
+
+def _state_mesh(setup: Setup, mesh: dict[str, int], where: str) -> None:
+    """Take in the layout of a mesh. Axes ``dp_shard_mod_ep`` and ``dp_shard_in_ep`` together are ``dp_shard``."""
+    for name, size in mesh.items():
+        if name not in (*LAYOUT, *REPLICAS, *EXPERTS) and size > 1:
+            known = ", ".join((*LAYOUT, *REPLICAS, *EXPERTS))
+            raise PerfgridError(f"{where}: unknown axis {name} of size {size} in the mesh: known are {known}")
+    layout = {name: mesh.get(name, 1) for name in LAYOUT}
+    dp = math.prod(mesh.get(name, 1) for name in REPLICAS)
+    experts = {name: mesh[name] for name in EXPERTS if name in mesh}
+    setup.state(layout | {"dp": dp, "devices": _devices(mesh)}, "the mesh in the log")
+    if SPLIT & mesh.keys():  # ranks of experts are those inside the split, of cp, and of tp unless it cuts experts
+        inside = mesh.get("dp_shard_in_ep", 1) * layout["cp"]
+        cut = layout["tp"] if setup.values.get("ep") == inside else 1
+        setup.usual("etp", cut)
+        experts["ep"] = inside * (1 if setup.values["etp"] == layout["tp"] else layout["tp"])
+    setup.state({name: size for name, size in experts.items() if max(experts.values()) > 1}, "the mesh in the log")
+    setup.usual("zero", 3)
