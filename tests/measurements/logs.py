@@ -1,4 +1,4 @@
-"""Logs in the formats of the tools, written from numbers."""
+"""Logs written from numbers, with the fields of the tools' formats that the readers look for."""
 
 from __future__ import annotations
 

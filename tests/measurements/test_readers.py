@@ -116,6 +116,60 @@ def test_rows_that_are_none_are_told_by_line(tmp_path):
     assert "step_time says a step of 5 s, tokens/s/GPU one of 4 s" in told[4]
     assert "tokens/s/GPU needs a number, found 'fast'" in told[5]
     assert "global batch 100 is no multiple of dp 32 x microbatch 1" in told[6]
+    served = {"prompt_tokens": 9, "output_tokens": 9, "batch": 1}
+    cases = [
+        ({"nodes": 5}, "5 nodes do not make 64 devices"),
+        ({"nodes": 16, "gpus_per_node": 8}, "16 nodes x 8 devices_per_node do not make 64 devices"),
+        ({"devices": "", "nodes": 8}, "nodes need a column devices_per_node, or devices in their place"),
+        ({"gpus_per_node": "all"}, "devices_per_node must be a whole number above zero, found 'all'"),
+        (served | {"ttft": 1}, "step_time is measured of training, but the row is of serving"),
+        (served | {"tps_per_gpu": 1, "output_throughput": 1, "step_time": ""}, "leave out the one that counts prompts"),
+    ]
+    for wrong, reason in cases:
+        row = BASE | {"step_time": 4} | wrong
+        (problem,) = read_records([table(tmp_path, row, row.values())])[1]
+        assert reason in problem.reason
+
+
+@pytest.mark.parametrize(
+    ("machine", "devices", "per_node"),
+    [
+        ({"devices": 64, "gpus_per_node": 8}, 64, 8),
+        ({"devices": 64, "gpus_per_node": ""}, 64, 8),
+        ({"nodes": 16, "gpus_per_node": 4}, 64, 4),
+        ({"devices": 64, "nodes": 16}, 64, 4),
+        ({"devices": "", "num_nodes": 8, "devices_per_node": 8}, 64, 8),
+    ],
+)
+def test_nodes_and_their_devices_are_columns(tmp_path, machine, devices, per_node):
+    row = {n: v for n, v in BASE.items() if n != "devices"} | machine | {"step_time_s": 4}
+    (found,) = read(table(tmp_path, row, row.values()))
+    assert (found.devices, found.devices_per_node, found.plan.dp) == (devices, per_node, 32)
+
+
+def test_tokens_per_second_of_serving_are_generated_ones(tmp_path):
+    served = {"device": "h100-sxm-80gb", "devices": 2, "model": "llama-3.1-8b", "tp": 2, "prompt_tokens": 1000}
+    served |= {"output_tokens": 200, "concurrency": 16, "ttft_ms": 200, "tokens/s/GPU": 750}
+    first, rate = read(table(tmp_path, served, served.values()))
+    assert (first.quantity, first.value) == ("time_to_first_token", pytest.approx(0.2))
+    assert (rate.quantity, rate.value) == ("output_tokens_per_second", pytest.approx(1500))
+    assert "tokens/s/GPU = output_tokens_per_second" in rate.assumed
+    (alone,) = read(table(tmp_path, served, (served | {"ttft_ms": ""}).values()))
+    assert (alone.quantity, alone.value) == (rate.quantity, rate.value)
+
+
+def test_a_column_has_one_meaning(tmp_path):
+    shape = {"device": "h100-sxm-80gb", "op": "all_reduce", "ranks": 16, "size": 2**30}
+    for name, value in {"busbw (GB/s)": 50, "busbw_gb_s": 50, "busbw_gbit_per_s": 400, "busbw": 50}.items():
+        (found,) = read(table(tmp_path, [*shape, name], [*shape.values(), value]))
+        assert (found.quantity, found.value) == ("collective_bandwidth", pytest.approx(50e9)), name
+    for name in ("busbw_gbps", "busbw (Gb/s)", "BusBW Gbps"):
+        with pytest.raises(PerfgridError, match=r"two meanings: name it busbw_gb_per_s .* or busbw_gbit_per_s"):
+            read(table(tmp_path, [*shape, name], [*shape.values(), 400]))
+    with pytest.raises(PerfgridError, match=r"'tps' .* tokens_per_second or tokens_per_second_per_device"):
+        read(table(tmp_path, [*BASE, "tps"], [*BASE.values(), 8192]))
+    step, memory = read(table(tmp_path, [*BASE, "tps_per_gpu", "max_memory_allocated_gib"], [*BASE.values(), 8192, 40]))
+    assert (step.value, memory.quantity) == (pytest.approx(4), "allocator_memory")
 
 
 def test_a_job_file_states_the_job_and_predicts_as_the_study_does(tmp_path, job):
@@ -268,6 +322,61 @@ def test_nccl_ranks_that_contradict_the_bandwidths_are_told(tmp_path):
     path.write_text(logs.nccl(about | {"busbw": [255.7 * 30 / 16]}, "all_reduce_perf"))
     with pytest.raises(PerfgridError, match="8 ranks are stated"):
         read(path)
+
+
+TWO_PROGRAMS = """# all_reduce_perf
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+268435456 67108864 float sum -1 1000 268.44 503.32 0 1000 1 1 0
+# Out of bounds values : 0 OK
+# Collective test concluded: all_reduce_perf
+# all_gather_perf
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+[1,0]<stdout>: 134217728 33554432 float none -1 1000 134.22 125.83 0 1000 1 1 0
+67108864 16777216 float none -1 1100 67.11 62.91 0 1000 1 1 0
+"""
+ONE_NODE = "".join(f"#  Rank {r} Group 0 Pid 9 on n device {r} [0x01] NVIDIA H100 80GB HBM3\n" for r in range(16))
+
+
+def test_each_table_of_nccl_tests_has_its_own_program(tmp_path):
+    path = tmp_path / "both.log"
+    path.write_text(TWO_PROGRAMS)
+    found = read(path, on="h100-sxm-80gb", stated={"devices": 16})
+    assert [(r.collective.op, r.collective.size, r.collective.ranks) for r in found] == [
+        ("all_reduce", 268435456, 16),
+        ("all_gather", 134217728, 16),
+        ("all_gather", 67108864, 16),
+    ]
+    assert found[2].value == pytest.approx(1.1e-3)
+    path.write_text(ONE_NODE + TWO_PROGRAMS)
+    assert [r.devices_per_node for r in read(path)] == [16] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        (
+            TWO_PROGRAMS,
+            {"collective": "all_reduce"},
+            "both.log:7: collective is all_reduce by --set, but .* all_gather",
+        ),
+        (TWO_PROGRAMS, {"devices": 8}, "both.log:2: 8 ranks are stated, but 268.44 and 503.32 GB/s .* in line 3"),
+        (TWO_PROGRAMS.replace("62.91", "58.72"), {}, "67.11 and 58.72 GB/s of all_gather in line 9"),
+        (TWO_PROGRAMS.replace("# all_gather_perf\n", ""), {}, "both.log:6: the collective is not stated"),
+        (TWO_PROGRAMS.replace("# all_gather", "# alltoall_perf all_gather"), {}, "either of all_gather, all_to_all"),
+        (TWO_PROGRAMS.replace("# all_gather", "# gather"), {}, "both.log:7: of the collective of gather_perf"),
+        (ONE_NODE + TWO_PROGRAMS, {"devices": 32}, "devices is 32 by --set, but 16 ranks are listed"),
+        (
+            ONE_NODE.replace("H100 80GB HBM3", "H200") + TWO_PROGRAMS,
+            {},
+            "device is h200-sxm-141gb by the lines of ranks",
+        ),
+    ],
+)
+def test_what_a_table_of_nccl_tests_contradicts_is_told(tmp_path, text, options, told):
+    path = tmp_path / "both.log"
+    path.write_text(text)
+    with pytest.raises(PerfgridError, match=told):
+        read(path, on="h100-sxm-80gb", stated={"devices": 16} | options)
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)

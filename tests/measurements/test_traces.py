@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from perfgrid import PerfgridError
 from perfgrid.cli.main import imported
 from perfgrid.validation.measurements.kineto import COPIES, IDLE, OTHER, category_of, trace_of
-from perfgrid.validation.measurements.measured import Measured
+from perfgrid.validation.measurements.measured import Measured, device_called
 from perfgrid.validation.schema import read_records
 
 from .logs import kernel, step
@@ -125,3 +126,80 @@ def test_the_command_compares_and_draws(trace, tmp_path, capsys):
     assert rows["reduce-scatter"]["measured"] == pytest.approx(50e-6)
     assert rows["data-parallel communication"]["hidden_measured"] == pytest.approx(150e-6)
     assert "data-parallel communication" in picture.read_text()
+
+
+def content(*found):
+    return json.dumps({"traceEvents": found})
+
+
+@pytest.mark.parametrize("mark", ["Memset (Device)", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", POINTWISE])
+def test_an_event_that_takes_no_time_changes_nothing(mark):
+    found = [step(1, 0, 1000), kernel(GEMM, 100, 100), kernel(GEMM, 600, 100)]
+    instant = kernel(mark, 250, 0) | ({"cat": "gpu_memset"} if "Memset" in mark else {})
+    seconds = trace_of(content(*found, instant), "trace.json").seconds
+    assert seconds == {"matrix products": pytest.approx(200e-6), IDLE: pytest.approx(800e-6)}
+
+
+def launched(number, at, begin, length):
+    """A kernel with the call that launches it."""
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at, "dur": 5}
+    return [call | {"args": {"correlation": number}}, kernel(GEMM, begin, length, correlation=number)]
+
+
+def test_steps_last_as_long_as_their_kernels():
+    """Two steps of 1,000 us of launches, whose kernels take 50,000 us behind an earlier one; then a next step's."""
+    marks = [step(1, 1000, 1000), step(2, 2000, 1000)]
+    before, after = launched(1, 900, 1000, 500), launched(9, 3100, 101_500, 700)
+    kernels = [launched(n, 1010 + n, 1500 + 1000 * (n - 2), 1000) for n in range(2, 102)]
+    own = [e for both in kernels for e in both]
+    ranges = [step(n, 1500 + 50_000 * (n - 1), 50_000) | {"cat": "gpu_user_annotation", "pid": 0} for n in (1, 2)]
+    bare = [e for e in own if e["cat"] == "kernel"]
+    for found in ([*own, *after], [*bare, *ranges, after[1]], [*own, *ranges]):
+        trace = trace_of(content(*marks, *before, *found), "trace.json")
+        assert (trace.steps, trace.step_time) == (2, pytest.approx(50e-3))
+        assert trace.seconds == {"matrix products": pytest.approx(50e-3), IDLE: 0}
+    with pytest.raises(PerfgridError, match="kernels outlast the profiled steps"):
+        trace_of(content(*marks, *bare), "trace.json")
+    # where the device waits for the host, the mark counts
+    slow = trace_of(content(step(1, 0, 1000), *launched(1, 10, 100, 300)), "trace.json")
+    assert slow.step_time == pytest.approx(1e-3)
+
+
+def test_a_stated_device_that_contradicts_the_trace_is_told(trace, tmp_path):
+    path = tmp_path / "rank0.json"
+    path.write_text(trace)
+    with pytest.raises(PerfgridError, match="device is h100-sxm-80gb by the trace, but a100-sxm-80gb by --on"):
+        read_records([Measured(path, on="a100-sxm-80gb")])
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes", "name"),
+    [
+        ("NVIDIA GH200 480GB", None, None),
+        ("NVIDIA GH200 480GB", 102, None),
+        ("NVIDIA GH200 144G HBM3e", None, "gh200"),
+        ("NVIDIA H200", 150, "h200-sxm-141gb"),
+        ("NVIDIA H200 NVL", 150, None),
+        ("NVIDIA H100 NVL", 100, None),
+        ("NVIDIA H100 80GB HBM3", None, "h100-sxm-80gb"),
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", None, None),
+        ("NVIDIA H100", 102, "h100-sxm-96gb-500w-hbm2e"),
+        ("NVIDIA H100", None, None),
+        ("NVIDIA H800", None, "h800-sxm-80gb"),
+        ("NVIDIA H800 PCIe", 80, None),
+        ("NVIDIA A100-SXM4-80GB", None, "a100-sxm-80gb"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", None, None),
+        ("NVIDIA A100-SXM-64GB", 68, None),
+        ("NVIDIA GB200", None, "gb200"),
+        ("NVIDIA L40S-48Q", None, None),
+        ("NVIDIA GeForce RTX 4090", 25, "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090 D", None, None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 17, None),
+        ("Tesla V100-SXM3-32GB", None, "v100-sxm-32gb"),
+        ("Tesla V100-SXM2-32GB", None, None),
+        ("AMD Instinct MI300X VF", None, "mi300x"),
+        ("AMD Instinct MI300A", None, None),
+    ],
+)
+def test_only_the_whole_name_tells_a_device(text, gigabytes, name):
+    assert device_called(text, gigabytes) == name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from ..tables import completed
 from .blocks import block
-from .measured import Measured, device_called, lines_of
+from .measured import Measured, device_called, lines_of, told_device
 from .setup import Setup, identity, setup_of
 
 COLLECTIVE = ("op", "collective", "size", "ranks", "algorithm")
@@ -34,9 +35,22 @@ FACTORS = {  # bus bandwidth over size per time, by ranks
     "broadcast": lambda n: 1.0,
     "send_recv": lambda n: 1.0,
 }
-RANK_MARK = re.compile(r"\[\w+\]:?")  # with which launchers begin what a rank prints
-RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+)$")
+OTHER = re.compile(r"(?<![a-z_])(?:reduce|gather|scatter|hypercube)_perf")  # programs whose collective no record has
+RANK_MARK = re.compile(r"\[[\w,]+\](?:<\w+>)?:?")  # with which launchers begin what a rank prints
+RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+)$")
 EXACT = 1 << 16  # bytes from which on the printed bandwidths have digits enough to tell operations apart
+OFF, ROUNDED = 0.02, 0.01  # of the bus bandwidth: relative to the other, and GB/s of two printed digits each
+Row = tuple[int, bool, float, float, float]  # size, whether it reduces, microseconds, algorithm and bus bandwidth
+
+
+@dataclass(frozen=True)
+class Table:
+    """One run of a program: line of its header, the lines before it, the lines of ranks, and its rows by line."""
+
+    line: int
+    before: list[str]
+    ranks: list[re.Match[str]]
+    rows: list[tuple[int, Row]]
 
 
 def is_nccl(text: str) -> bool:
@@ -45,36 +59,77 @@ def is_nccl(text: str) -> bool:
 
 
 def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]) -> Iterator[tuple[int, Any]]:
-    """A record of each size, by line. PerfgridError where ranks, device or operation are not stated."""
-    setup = setup_of(measured, catalog, record)
-    lines = lines_of(text)
-    placed = {int(m[1]): (m[2], m[4], int(m[3])) for _, line in lines if (m := RANK.search(line))}
-    rows = [(i, row) for i, line in lines if (row := _row(line)) is not None]
-    if not rows:
+    """A record of each size, by line. PerfgridError where ranks, device or operation are not stated.
+
+    A file may hold several runs, each with its own header, operation and ranks.
+    """
+    given = setup_of(measured, catalog, record)
+    tables = _tables(lines_of(text))
+    if not any(table.rows for table in tables):
         raise PerfgridError(f"{measured.path}: a header of nccl-tests without a line of results: the run was cut off")
+    known: set[tuple[str, int]] = set()
+    for table in tables:
+        setup = given.of_row(f"{measured.path}:{table.line}")
+        ranks, per_node = _ranks(setup, table)
+        op = _operation(measured, table, ranks, setup.where)
+        setup.values["devices_per_node"] = per_node
+        for line, (size, _, microseconds, *_) in table.rows:
+            if size and microseconds:
+                values = {"op": op, "size": size, "ranks": ranks}
+                made = collective_fields(setup, values, "collective_time", microseconds / 1e6, ("time", microseconds))
+                made["reported"] |= {"value": microseconds, "unit": "us"}
+                source = {"title": f"nccl-tests, {measured.path.name}", "where": f"line {line}", "url": None}
+                again = [str(line)] if (op, size) in known else []
+                named = identity(measured.path, op, str(size), *again)
+                known.add((op, size))
+                yield line, made | named | {"source": source, "note": "out of place", "derivation": None}
+
+
+def _tables(lines: list[tuple[int, str]]) -> list[Table]:
+    """The runs in a file: a header with what precedes it; ranks as in the run before where none are listed."""
+    tables: list[Table] = []
+    before: list[str] = []
+    ranks: list[re.Match[str]] = []
+    for number, line in lines:
+        if "algbw" in line and "busbw" in line:
+            listed = [m for text in before if (m := RANK.search(text))]
+            ranks = listed or ranks
+            tables.append(Table(number, before, ranks, []))
+            before = []
+        elif tables and (row := _row(line)) is not None:
+            tables[-1].rows.append((number, row))
+            before = []
+        elif "concluded" not in line:
+            before.append(line)
+    return tables
+
+
+def _ranks(setup: Setup, table: Table) -> tuple[int, int]:
+    """Ranks of a collective and ranks of a node. PerfgridError where neither the file nor an option states them."""
+    placed = {int(m[1]): m for m in table.ranks}
     listed = max(placed, default=-1) + 1
-    ranks = setup.values.get("group_size") or setup.values.get("devices") or listed
+    complete = 0 < listed == len(placed)
+    groups = Counter(m[2] for m in placed.values())
+    expected = max(groups.values()) if complete else listed
+    option = next((n for n in ("group_size", "devices") if n in setup.values), "")
+    ranks = setup.values[option] if option else expected
     if not ranks:
-        raise PerfgridError(f"{measured.path}: the ranks are not stated: give --set devices=...")
-    if len(placed) < listed:
+        raise PerfgridError(f"{setup.where}: the ranks are not stated: give --set devices=...")
+    if ranks not in (expected, listed) if complete else ranks < listed:
+        origin = setup.origins.get(option, "an option")
+        raise PerfgridError(f"{setup.where}: {option} is {ranks} by {origin}, but {expected} ranks are listed")
+    if complete and option == "devices":
+        ranks = expected
+    if not complete and listed:
         setup.assumed.append(f"ranks = {ranks}, of which {len(placed)} are listed")
-    called = {name for _, name, _ in placed.values()}
-    if "device" not in setup.names and len(called) == 1 and (device := device_called(next(iter(called)))):
-        setup.state({"device": device}, "the lines of ranks")
-    complete = len(placed) == listed and listed > 0
-    per_node = max(Counter(host for host, *_ in placed.values()).values()) if complete else 0
-    per_node = per_node or max((local for *_, local in placed.values()), default=min(ranks, 8) - 1) + 1
-    op = _operation(measured, text, [row for _, row in rows], ranks)
-    _check_ranks(measured, op, [row for _, row in rows], ranks)
-    setup.values["devices_per_node"] = per_node
-    for line, (size, _, microseconds, *_) in rows:
-        if size and microseconds:
-            values = {"op": op, "size": size, "ranks": ranks}
-            made = collective_fields(setup, values, "collective_time", microseconds / 1e6, ("time", microseconds))
-            made["reported"] |= {"value": microseconds, "unit": "us"}
-            source = {"title": f"nccl-tests, {measured.path.name}", "where": f"line {line}", "url": None}
-            named = identity(measured.path, op, str(size))
-            yield line, made | named | {"source": source, "note": "out of place", "derivation": None}
+    called = {m[5] for m in placed.values()}
+    if len(called) == 1:
+        setup.state(
+            {"device": told_device(device_called(next(iter(called))), setup.names.get("device"))}, "the lines of ranks"
+        )
+    if complete:
+        return ranks, max(Counter(m[3] for m in placed.values()).values())
+    return ranks, max((int(m[4]) for m in placed.values()), default=min(ranks, 8) - 1) + 1
 
 
 def collective_fields(
@@ -108,7 +163,7 @@ def collective_fields(
     }
 
 
-def _row(line: str) -> tuple[int, bool, float, float, float] | None:
+def _row(line: str) -> Row | None:
     """Size, whether it reduces, microseconds, algorithm and bus bandwidth of a line of results; None for other lines.
 
     Behind size, count and type stand a reduction and, in newer versions, a root; then four numbers out of place and
@@ -128,26 +183,57 @@ def _row(line: str) -> tuple[int, bool, float, float, float] | None:
     return int(words[0]), reduces, microseconds, algorithm, bus
 
 
-def _operation(measured: Measured, text: str, rows: list[tuple[int, bool, float, float, float]], ranks: int) -> str:
-    """The collective: by the command or the file's name, else by its bandwidths and reduction."""
-    stated = str(measured.stated.get("collective", ""))
-    if stated:
-        return stated
-    named = f"{measured.path.name}\n{text}".lower()
-    for op, programs in NAMES.items():
-        if any(program in named or program.removesuffix("_perf") in measured.path.name.lower() for program in programs):
-            return op
-    size, reduces, _, algorithm, bus = max(rows)
-    if reduces and size >= EXACT and algorithm:
-        return "reduce_scatter" if bus < algorithm * 0.99 and ranks > 1 else "all_reduce"
-    raise PerfgridError(
-        f"{measured.path}: the collective is not stated: name it in the file's name or give --set collective=all_gather"
-    )
+def _operation(measured: Measured, table: Table, ranks: int, where: str) -> str:
+    """The collective of a run: by its command or the file's name, else by its reduction and bandwidths.
+
+    PerfgridError where nothing states it, where an option says otherwise, and where the figures are of another.
+    """
+    stated, text = str(measured.stated.get("collective", "")), "\n".join(table.before).lower()
+    started = [line for line in table.before if "Collective test starting" in line]
+    text = started[-1].lower() if started else text
+    named = _named(text)
+    if not named and not stated and (other := OTHER.search(text)):
+        raise PerfgridError(f"{where}: of the collective of {other[0]} there are no records")
+    if len(named) > 1:  # such as the output of a build
+        named = [op for op in named if _fits(op, table, ranks)] or named
+    if stated and named and stated not in named:
+        raise PerfgridError(f"{where}: collective is {stated} by --set, but the table is of {', '.join(named)}")
+    if not stated and not named:
+        file = measured.path.name.lower()
+        named = [op for op, names in NAMES.items() if any(name.removesuffix("_perf") in file for name in names)]
+    if not stated and not named and any(reduces and size >= EXACT for _, (size, reduces, *_) in table.rows):
+        named = [op for op in ("all_reduce", "reduce_scatter") if _fits(op, table, ranks)][:1]
+    if not stated and len(named) != 1:
+        told = f"either of {', '.join(named)}" if named else "not stated"
+        raise PerfgridError(
+            f"{where}: the collective is {told}: name it in the file's name or give --set collective=all_gather"
+        )
+    op = stated or named[0]
+    _check(op, table, ranks, where)
+    return op
 
 
-def _check_ranks(measured: Measured, op: str, rows: list[tuple[int, bool, float, float, float]], ranks: int) -> None:
-    """PerfgridError where the two bandwidths of the largest size belong to another number of ranks."""
-    size, _, _, algorithm, bus = max(rows)
-    if op in FACTORS and size >= EXACT and algorithm and abs(bus / algorithm - FACTORS[op](ranks)) > 0.02:
-        told = f"{ranks} ranks are stated, but {algorithm:g} and {bus:g} GB/s of {op} belong to another number"
-        raise PerfgridError(f"{measured.path}: {told}: give --set devices=... (the lines of ranks are cut?)")
+def _named(text: str) -> list[str]:
+    return [op for op, programs in NAMES.items() if any(program in text for program in programs)]
+
+
+def _off(op: str, row: Row, ranks: int) -> bool:
+    """Whether the bandwidths of a row belong to another number of ranks or another operation."""
+    size, _, _, algorithm, bus = row
+    if op not in FACTORS or size < EXACT or not algorithm:
+        return False
+    return abs(bus - FACTORS[op](ranks) * algorithm) > OFF * algorithm + ROUNDED
+
+
+def _fits(op: str, table: Table, ranks: int) -> bool:
+    return not any(_off(op, row, ranks) or row[1] != ("reduce" in op) for _, row in table.rows)
+
+
+def _check(op: str, table: Table, ranks: int, where: str) -> None:
+    """PerfgridError where the two bandwidths of a row belong to another number of ranks."""
+    for line, row in table.rows:
+        if _off(op, row, ranks):
+            told = f"{ranks} ranks are stated, but {row[3]:g} and {row[4]:g} GB/s of {op} in line {line} belong to "
+            raise PerfgridError(
+                f"{where}: {told}another number or operation: give --set devices=... (the lines of ranks are cut?)"
+            )

@@ -21,11 +21,12 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .kernels import gemm_fields
-from .measured import Measured, device_called, names
+from .measured import Measured, device_called, names, told_device
 from .setup import fields, identity, setup_of
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
 ON_DEVICE = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy", "memcpy": "copy", "memset": "copy"}
+ON_HOST = ("user_annotation", "cpu_op", "operator")  # as what versions of the profiler mark steps
 OTHER, COPIES, IDLE = "element-wise and others", "copies", "idle"
 COMPUTE = ("matrix products", "attention", OTHER, "optimizer")
 MICRO = 1e-6
@@ -87,20 +88,15 @@ def trace_of(text: str, where: str) -> Trace:
     except (ValueError, RecursionError):
         raise PerfgridError(f"{where}: a trace that is cut off, or no JSON") from None
     events = [e for e in content.get("traceEvents", []) if isinstance(e, dict) and e.get("ph") == "X"]
-    on_device = [e for e in events if str(e.get("cat", "")).lower() in ON_DEVICE]
+    on_device = [e for e in events if str(e.get("cat", "")).lower() in ON_DEVICE and float(e["dur"]) > 0]
     if not on_device:
         raise PerfgridError(f"{where}: no kernels on a device: profile with ProfilerActivity.CUDA")
-    steps = sorted({(float(e["ts"]), float(e["dur"])) for e in events if _is_step(e)})
-    devices = Counter(_device(e) for e in on_device)
-    mine = [e for e in on_device if _device(e) == devices.most_common(1)[0][0]]
-    first, last = min(float(e["ts"]) for e in mine), max(float(e["ts"]) + float(e["dur"]) for e in mine)
-    note = ""
-    if steps:
-        first, last = steps[0][0], max(begin + length for begin, length in steps)
-    else:
-        note = "the trace marks no steps (profiler.step()): all of it is taken as one"
+    device = Counter(map(_device, on_device)).most_common(1)[0][0]
+    mine = [e for e in on_device if _device(e) == device]
+    count, first, last = _window(events, mine, where)
+    note = "" if count else "the trace marks no steps (profiler.step()): all of it is taken as one"
     kernels = [_kernel(e) for e in mine if first <= float(e["ts"]) < last]
-    count = max(len(steps), 1)
+    count = max(count, 1)
     seconds, exposed, hidden = _swept(kernels, first, last)
     per_step = MICRO / count
     properties = content.get("deviceProperties") or [{}]
@@ -123,8 +119,7 @@ def kineto_records(
     """The step time, where a job is given, and the times of matrix products whose shapes the trace states."""
     found = trace_of(text, str(measured.path))
     setup = setup_of(measured, catalog, record)
-    if "device" not in setup.names and found.device:
-        setup.state({"device": found.device}, "the trace")
+    setup.state({"device": told_device(found.device, setup.names.get("device"))}, "the trace")
     source = {"title": f"trace of PyTorch's profiler, {measured.path.name}", "where": None, "url": None}
     if not found.products and setup.model is None:
         raise PerfgridError(
@@ -147,9 +142,49 @@ def kineto_records(
             yield 0, made | named | {"source": source, "note": note, "derivation": None}
 
 
-def _is_step(event: dict[str, Any]) -> bool:
-    own = str(event.get("cat", "")).lower() in ("user_annotation", "cpu_op", "operator")
-    return own and STEP.match(str(event.get("name", ""))) is not None
+def _window(events: list[dict[str, Any]], mine: list[dict[str, Any]], where: str) -> tuple[int, float, float]:
+    """Number of profiled steps, and when they begin and end on the device; no step: from the first kernel to the last.
+
+    The host runs ahead of the device: what it marks is the time of launches. The steps end with the last of their
+    kernels or with the mark, whichever is later. They begin with the mark, or where the device ends what came before.
+    PerfgridError where kernels outlast the mark and nothing tells whose they are.
+    """
+    marks = [e for e in events if STEP.match(str(e.get("name", ""))) and float(e["dur"]) > 0]
+    host = [e for e in marks if str(e.get("cat", "")).lower() in ON_HOST]
+    ranges = [
+        e for e in marks if str(e.get("cat", "")).lower() == "gpu_user_annotation" and _device(e) == _device(mine[0])
+    ]
+    count = len({str(e["name"]) for e in host or ranges})
+    if not count:
+        return 0, *_extent(mine)
+    begin, end = _extent(host or ranges)
+    if own := ranges or _launched(events, mine, begin, end):
+        first, last = _extent(own)
+        before = max((_end(e) for e in mine if float(e["ts"]) < first), default=begin)
+        return count, min(first, max(begin, before)), max(last, end)
+    if max(map(_end, mine)) > end:
+        raise PerfgridError(
+            f"{where}: kernels outlast the profiled steps, and nothing tells whose they are: profile with "
+            "ProfilerActivity.CPU too, or call torch.cuda.synchronize() before profiler.step()"
+        )
+    return count, begin, end
+
+
+def _launched(
+    events: list[dict[str, Any]], mine: list[dict[str, Any]], begin: float, end: float
+) -> list[dict[str, Any]]:
+    """The kernels that the host launches between two moments."""
+    on_host = (e for e in events if str(e.get("cat", "")).lower() not in ON_DEVICE)
+    calls = {c: float(e["ts"]) for e in on_host if (c := (e.get("args") or {}).get("correlation")) is not None}
+    return [e for e in mine if begin <= calls.get((e.get("args") or {}).get("correlation"), -np.inf) < end]
+
+
+def _extent(events: list[dict[str, Any]]) -> tuple[float, float]:
+    return min(float(e["ts"]) for e in events), max(map(_end, events))
+
+
+def _end(event: dict[str, Any]) -> float:
+    return float(event["ts"]) + float(event["dur"])
 
 
 def _device(event: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from perfgrid.engine.errors import PerfgridError
 FEWEST = 3  # logged steps behind a median
 WARM_UP = 1.3  # times the median of the second half: steps before the first one below it are left out
 LONGEST_LINE = 4096  # characters of a line of a log that are read: patterns take time with its square
+MAKER = re.compile(r"^((NVIDIA|AMD|Tesla|GeForce|Instinct)[ -])+")
 UNSTEADY = 0.25  # distance of the quartiles, relative to the median, from which on there is no steady step
 
 
@@ -111,11 +112,17 @@ def device_called(text: str, gigabytes: float | None = None) -> str | None:
 
     ``gigabytes``: the memory that they state beside it.
     """
+    text = MAKER.sub("", text.strip())
     for row in names()["device"]:
         fits = gigabytes is None or row.get("above", 0) <= gigabytes < row.get("below", np.inf)
-        if re.search(row["pattern"], text) and fits and (gigabytes is not None or not row.get("memory_needed")):
+        if re.fullmatch(row["pattern"], text) and fits and (gigabytes is not None or not row.get("memory_needed")):
             return row["name"]
     return None
+
+
+def told_device(found: str | None, stated: str | None) -> str | None:
+    """The device that a file names; None where the user states one that drivers do not tell, such as an own entry."""
+    return found if stated is None or any(stated == row["name"] for row in names()["device"]) else None
 
 
 def slug(text: str) -> str:

@@ -180,10 +180,12 @@ class Setup:
         }
         engine = {}
         for name, value in self.values.items():
+            if name in ("devices", "devices_per_node"):
+                continue
             value = int(value) if isinstance(value, float) and value.is_integer() else value
             default = self.catalog.variables[name].default_value
             unused = not isinstance(value, bool) and value == default == 0  # such as no layers recomputed whole
-            if name == "devices" or unused or (name, value) == ("recompute", "least"):
+            if unused or (name, value) == ("recompute", "least"):
                 continue
             place = next((b for b in blocks if fits(self.record, b, name, value)), None)
             if place:

@@ -65,11 +65,17 @@ def measured_column(name: str) -> Column | None:
     return None
 
 
+def ambiguous(name: str) -> str:
+    """What a column may mean where its name has several meanings; empty for others."""
+    text = re.sub(r"Gb(/s|ps)", "gbps", name)  # bits, or bytes in a hurry
+    return next((told for pattern, told in names()["ambiguous"].items() if re.fullmatch(pattern, plain(text))), "")
+
+
 def is_table(text: str) -> bool:
     """Whether the first line that is no comment names a measured column beside others."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     header = next(csv.reader([next(lines, "")[:LONGEST_LINE]]), [])
-    return len(header) > 1 and any(measured_column(name) for name in header)
+    return len(header) > 1 and any(measured_column(name) or ambiguous(name) for name in header)
 
 
 def table_records(measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]) -> Iterator[Row]:
@@ -80,6 +86,9 @@ def table_records(measured: Measured, text: str, catalog: Catalog, record: type[
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
     rows = list(csv.reader(line for _, line in lines))
     where, header = str(measured.path), [name.strip() for name in rows[0]] if rows else []
+    for name in header:
+        if told := ambiguous(name):
+            raise PerfgridError(f"{where}: column {name!r} has two meanings: name it {told}")
     found = [measured_column(name) for name in header]
     if not any(found):
         legal = ", ".join(names()["measured"])
@@ -125,7 +134,15 @@ def _number(column: Column, cell: str, place: str) -> float:
         raise PerfgridError(f"{place}: {column.name} must be above zero, found {shown(cell)}")
     if column.unit in ("1", "percent"):
         return number / 100 if column.unit == "percent" or number > 1 else number
-    si = {"1/s": "1/s", "TFLOP/s": "FLOP/s", "GiB": "byte", "GB": "byte", "MiB": "byte", "GB/s": "byte/s"}
+    si = {
+        "1/s": "1/s",
+        "TFLOP/s": "FLOP/s",
+        "GiB": "byte",
+        "GB": "byte",
+        "MiB": "byte",
+        "GB/s": "byte/s",
+        "Gbit/s": "byte/s",
+    }
     return in_unit(f"{number!r} {column.unit}", si.get(column.unit, "s"))
 
 
@@ -143,10 +160,7 @@ def _row(
     }
     alone = {n: values.pop(n) for n in (*COLLECTIVE, *KERNEL) if n in values and n not in setup.catalog.variables}
     stated: dict[str, Any] = {n: v if n in OPTIONS else value_of(v) for n, v in values.items()}
-    if "nodes" in stated:
-        nodes, each = stated.pop("nodes"), stated.setdefault("devices_per_node", 8)
-        stated.setdefault("devices", nodes * each)
-    per_node = stated.pop("devices_per_node", None)
+    per_node = _machine(stated, setup)
     setup.state(stated, "a column")
     if per_node:
         setup.values["devices_per_node"] = per_node
@@ -159,9 +173,30 @@ def _row(
         yield from _of_design(setup, base, numbers)
 
 
+def _machine(stated: dict[str, Any], setup: Setup) -> int | None:
+    """Devices of a node, where stated; devices follow from nodes. PerfgridError where one lacks or they contradict."""
+    counts = {n: stated.pop(n) for n in ("nodes", "devices_per_node") if n in stated}
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise PerfgridError(f"{setup.where}: {name} must be a whole number above zero, found {shown(count)}")
+    nodes, each = counts.get("nodes"), counts.get("devices_per_node")
+    devices = stated.get("devices", setup.values.get("devices"))
+    if nodes and devices is None and each is None:
+        raise PerfgridError(f"{setup.where}: nodes need a column devices_per_node, or devices in their place")
+    if nodes and devices is None:
+        stated["devices"] = nodes * each
+    elif nodes and devices != nodes * (each or devices // nodes):
+        told = f"{nodes} nodes" + (f" x {each} devices_per_node" if each else "")
+        raise PerfgridError(f"{setup.where}: {told} do not make {devices} devices")
+    return each or (devices // nodes if nodes else None)
+
+
 def _of_design(setup: Setup, base: dict[str, Any], numbers: list[tuple[Column, float]]) -> Iterator[dict[str, Any]]:
     """The records of a run: one of its step, and one of each other quantity."""
-    serving = any(column.quantity in OF_SERVING for column, _ in numbers)
+    serving = any(c.quantity in OF_SERVING for c, _ in numbers) or (
+        "output_tokens" in setup.values and "global_batch" not in setup.values
+    )
+    numbers = _served(setup, numbers) if serving else numbers
     training = [(column, value) for column, value in numbers if column.quantity in OF_STEP]
     measured = [(column, value) for column, value in numbers if column.quantity not in OF_STEP]
     design = base | setup.design("inference" if serving else "training")
@@ -185,8 +220,24 @@ def _of_design(setup: Setup, base: dict[str, Any], numbers: list[tuple[Column, f
         yield made
 
 
+def _served(setup: Setup, numbers: list[tuple[Column, float]]) -> list[tuple[Column, float]]:
+    """The same with tokens per second as generated ones. PerfgridError for what is measured of a training step."""
+    found = {column.quantity: (column, value) for column, value in numbers}
+    if wrong := [found[n][0].name for n in OF_STEP if n in found and n != "tokens_per_second"]:
+        raise PerfgridError(f"{setup.where}: {wrong[0]} is measured of training, but the row is of serving")
+    if "tokens_per_second" not in found:
+        return numbers
+    (column, value), generated = found["tokens_per_second"], "output_tokens_per_second"
+    if generated in found:
+        told = f"{column.name} beside {found[generated][0].name}: leave out the one that counts prompts too"
+        raise PerfgridError(f"{setup.where}: {told}")
+    setup.assumed.append(f"{column.name} = {generated}")
+    own = (Column(column.name, generated, column.unit, column.per_device), value)
+    return [own if pair[0] is column else pair for pair in numbers]
+
+
 def _si(column: Column) -> str:
-    si = {"1": "1", "percent": "1", "1/s": "1/s", "TFLOP/s": "FLOP/s", "GB/s": "byte/s"}
+    si = {"1": "1", "percent": "1", "1/s": "1/s", "TFLOP/s": "FLOP/s"}
     return si.get(column.unit, "byte" if column.unit in ("GiB", "GB", "MiB") else "s")
 
 
