@@ -16,10 +16,10 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
-from perfgrid.jobs.job import Job
+from perfgrid.jobs.job import UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
-from perfgrid.printing.console import out, print_json
+from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
@@ -58,13 +58,15 @@ def read_job_command(
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
-    if output is not None:
-        _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    for key, why in misspelled(job):
+        err.print(f"warning: {key} is ignored: {why}")
     found = None
     if suggestions:
         if on is None:
             raise PerfgridError("--suggest needs the device of the job: name it with --on")
         found = suggest(job, known.entry("device", on).name, known, topology, software)
+    if output is not None:
+        _save(job, output, on, topology, software, known, catalog or [], overwrite)
     if as_json:
         print_json(as_data(job) | ({"suggestions": asdict(found)} if found else {}))
         return
@@ -95,6 +97,11 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
     write_text(output, tomli_w.dumps(content))
 
 
+def misspelled(job: Job) -> list[tuple[str, str]]:
+    """Unknown keys that are close to a key which states a quantity, and why each is ignored."""
+    return [(key, why) for key, _, why in job.ignored if why.startswith(UNKNOWN) and "did you mean" in why]
+
+
 def print_job(job: Job) -> None:
     """What was understood, assumed and ignored, as three tables."""
     name = job.model.title if job.model else "no model stated"
@@ -110,6 +117,7 @@ def print_job(job: Job) -> None:
             print_table(headers, rows, prose=headers[1:], names=False)
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
+    out.print(f"Assumed: {job.format.software} runs it (--software)")
 
 
 def print_suggestions(found: Suggestions) -> None:
