@@ -31,9 +31,9 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 from perfgrid.validation.cluster import calibrate_cluster
 from perfgrid.validation.cluster_file import cluster_file
+from perfgrid.validation.cluster_rows import ClusterRows
 from perfgrid.validation.design import designs
 from perfgrid.validation.fastest import WHOLE, column, violated
-from perfgrid.validation.measured import Measured
 from perfgrid.validation.quantities import FORMULAS
 from perfgrid.validation.schema import UNITS, Record, Reported, read_records
 from perfgrid.validation.validate import validate
@@ -199,7 +199,7 @@ def measured(records: Sequence[Record], times: np.ndarray) -> list[Record]:
 
 def times_of(catalog: Catalog, records: Sequence[Record]) -> np.ndarray:
     """Predicted times with a catalog."""
-    known = Measured(catalog, records)
+    known = ClusterRows(catalog, records)
     count = len(records)
     return np.exp(known.evaluated(np.arange(count), np.zeros((count, 0)), ())[0]) * known.measured
 
@@ -207,7 +207,7 @@ def times_of(catalog: Catalog, records: Sequence[Record]) -> np.ndarray:
 def outcome(name: str, given: Sequence[Record], others: Sequence[Record], exact: np.ndarray | None = None) -> Outcome:
     """Calibrated on the given rows, errors on the others with the catalog file that the command writes."""
     catalog = load_catalog()
-    found = calibrate_cluster(Measured(catalog, given))
+    found = calibrate_cluster(ClusterRows(catalog, given))
     with TemporaryDirectory() as folder:
         file = Path(folder) / "mine.toml"
         file.write_text(cluster_file(found, date.today()), encoding="utf-8")
@@ -268,7 +268,7 @@ def sweeps() -> dict[str, list[Record]]:
     kept = {}
     for name, records in found.items():
         if len(records) >= FEWEST:
-            known = Measured(catalog, records)
+            known = ClusterRows(catalog, records)
             if len(known.rows) >= FEWEST:
                 kept[name] = [row.record for row in known.rows]
     return kept

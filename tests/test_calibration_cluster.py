@@ -12,7 +12,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.validation.cluster import calibrate_cluster, folds_of, records_of
 from perfgrid.validation.cluster_file import cluster_file
-from perfgrid.validation.measured import PACE, Measured
+from perfgrid.validation.cluster_rows import PACE, ClusterRows
 from perfgrid.validation.schema import SHIPPED
 from tests.test_bad_input import GOOD, PARTS, run
 
@@ -31,7 +31,7 @@ def shipped(name, catalog, on=None):
 
 def as_on(catalog, records):
     """The records with the times of a cluster that the catalog describes."""
-    known = Measured(catalog, records)
+    known = ClusterRows(catalog, records)
     rows = np.arange(len(known.rows))
     logs = known.evaluated(rows, np.zeros((len(rows), 0)), (), False)[0]
     return drawn.measured([row.record for row in known.rows], known.measured * np.exp(logs))
@@ -46,7 +46,7 @@ def written(path, records):
 def steps():
     """Measured steps of designs with pipelines, tensor parallelism and several nodes."""
     catalog, rng = load_catalog(), np.random.default_rng(5)
-    return Measured(catalog, drawn.layouts(catalog, rng, (32, 64), 6))
+    return ClusterRows(catalog, drawn.layouts(catalog, rng, (32, 64), 6))
 
 
 def test_slopes_are_those_of_differences_and_the_pace_is_a_constant_factor(steps):
@@ -64,7 +64,7 @@ def test_slopes_are_those_of_differences_and_the_pace_is_a_constant_factor(steps
 def test_layouts_stay_together(steps):
     folds = folds_of(steps)
     assert len(set(folds)) > 2
-    twice = Measured(steps.catalog, [row.record for row in steps.rows for _ in range(2)])
+    twice = ClusterRows(steps.catalog, [row.record for row in steps.rows for _ in range(2)])
     assert np.all(folds_of(twice)[::2] == folds_of(twice)[1::2])
 
 
@@ -108,7 +108,7 @@ def test_collectives_alone_calibrate_the_network(tmp_path):
     """Between two nodes the network limits only where it is slow: rows do not respond to it at the catalog's values."""
     catalog = load_catalog()
     slow = catalog.with_values({f"device.{DEVICE}.scale_out_efficiency": 0.3})
-    found = calibrate_cluster(Measured(catalog, as_on(slow, shipped("nccl_efa", catalog))))
+    found = calibrate_cluster(ClusterRows(catalog, as_on(slow, shipped("nccl_efa", catalog))))
     (tmp_path / "mine.toml").write_text(cluster_file(found, date(2026, 1, 2)), encoding="utf-8")
     mine = load_catalog(tmp_path / "mine.toml").entry("device", DEVICE)
     assert mine.values["scale_out_efficiency"] == pytest.approx(0.3, rel=0.05)
