@@ -1,4 +1,4 @@
-"""Calibration of a cluster of one's own, tried where the truth is known and on published sweeps.
+"""Calibration of your own cluster, tried where the truth is known and on published sweeps.
 
     python -m benchmarks.calibration [--clusters 20] [--seeds 5] [--json benchmarks/calibration.json]
 
@@ -284,7 +284,7 @@ def sweep(name: str, records: Sequence[Record], seed: int) -> Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clusters", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first cluster")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=5, help="of each sweep, and of the uniformly slower cluster")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -292,12 +292,13 @@ def main() -> None:
     for seed in range(arguments.first, arguments.first + arguments.clusters):
         found["drawn"].append(synthetic(seed))
         print(found["drawn"][-1], flush=True)
-    for seed in range(arguments.seeds):
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    for seed in seeds:
         found["uniform"].append(uniform(seed))
         print(found["uniform"][-1], flush=True)
     if arguments.seeds:
         for name, records in sweeps().items():
-            for seed in range(arguments.seeds):
+            for seed in seeds:
                 try:
                     found["sweeps"].append(sweep(name, records, seed))
                     print(found["sweeps"][-1], flush=True)

@@ -96,7 +96,7 @@ def calibrate_command(
 def _cluster(
     files: Iterable[Any], known: Catalog, group: Sequence[str], only: str | None, output: Path | None, as_json: bool
 ) -> None:
-    """Calibrate the cluster that records tell of."""
+    """Calibrate the cluster that the records describe."""
     if not files:
         raise PerfgridError("give files with records of your cluster, or --software NAME or --device NAME")
     found = calibrate_cluster(ClusterRows(known, records_of(files, known, group, only)))
@@ -111,6 +111,10 @@ def _cluster(
     print_line(f"{len(found.measured.rows)} rows of {entries}")
     for why, count in Counter("; ".join(why) for why in found.measured.unpredicted.values()).items():
         print_line(f"not used: {count} rows: {why}")
+    if large := found.measured.exceeding:
+        print_line(
+            f"by prediction {len(large)} rows exceed the memory ({large[0]}): check their layout and recomputation"
+        )
     print_table(SETS, set_rows(found), right=SETS[1:], keys=1)
     print_line(f"chosen: {found.chosen.name}{'' if found.chosen.held_out else ONE_LAYOUT}")
     if rows := fitted_rows(found):

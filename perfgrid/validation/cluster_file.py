@@ -108,7 +108,7 @@ def cluster_file(found: ClusterCalibration, today: date) -> str:
     for table in ("device", "topology", "software"):
         for entry in measured.scope.entries(table):
             lines += ["", f"[{table}.{key_text(entry)}]", f"extends = {quoted(entry)}"]
-            lines += _told(found, table, entry)
+            lines += _recorded(found, table, entry)
             own = [m for m in every if (m.table, m.entry) == (table, entry)]
             for i, m in enumerate(own):
                 detail = Detail(m.low, m.high, today.year, CALIBRATED, correlation=_correlations(found, own, i))
@@ -120,8 +120,8 @@ def cluster_file(found: ClusterCalibration, today: date) -> str:
 
 
 def _held_out(found: ClusterCalibration) -> str:
-    told = [f"{c.held_out.median:.3f} {name}" for name, c in found.candidates.items() if c.held_out]
-    return (", ".join(told) or "none, all rows are of one layout") + "."
+    texts = [f"{c.held_out.median:.3f} {name}" for name, c in found.candidates.items() if c.held_out]
+    return (", ".join(texts) or "none, all rows are of one layout") + "."
 
 
 def _correlations(found: ClusterCalibration, own: list[Moved], i: int) -> dict[str, float]:
@@ -143,10 +143,10 @@ def _correlations(found: ClusterCalibration, own: list[Moved], i: int) -> dict[s
     return result
 
 
-def _told(found: ClusterCalibration, table: str, entry: str) -> list[str]:
-    """What the records say of a machine beside their times, where all say the same and the catalog something else.
+def _recorded(found: ClusterCalibration, table: str, entry: str) -> list[str]:
+    """Properties of a machine that all records state alike and the catalog states otherwise.
 
-    Of the device also what `train` and `serve` take with it where they are told nothing else: the measured stack.
+    Of the device also what `train` and `serve` take with it where no other stack is named: the measured one.
     """
     scope, catalog = found.measured.scope, found.measured.catalog
     rows, lines = [row for row in found.measured.rows if row.record.kind != "kernel"], list[str]()
@@ -234,6 +234,7 @@ def cluster_stated(found: ClusterCalibration, today: date) -> dict[str, Any]:
             for name, c in found.candidates.items()
         },
         "at_a_bound": [*bound_lines(found)],
+        "exceeding_memory": found.measured.exceeding,
         "not_predicted": {k: "; ".join(v) for k, v in found.measured.unpredicted.items()},
     }
 

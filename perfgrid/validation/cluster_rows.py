@@ -21,10 +21,10 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
 from .design import Designs, Row, designs
-from .fastest import WHOLE, settled, violated
+from .fastest import WHOLE, column, settled, violated
 from .limits import readable
 from .schema import Record, data
-from .validate import WORKLOAD_ROWS, workload_of
+from .validate import FITS, WORKLOAD_ROWS, workload_of
 
 PACE = "pace"  # the factor on everything: a constant factor on all times
 TO_95 = 1.645  # a stated range is the central 90 %
@@ -108,10 +108,14 @@ class _Part:
 
 
 class ClusterRows:
-    """Rows of one cluster; errors are ln(predicted / measured)."""
+    """Rows of one cluster; errors are ln(predicted / measured).
+
+    ``unpredicted``: reasons by record that is not used; ``exceeding``: used ones that by prediction exceed the memory.
+    """
 
     def __init__(self, catalog: Catalog, records: Sequence[Record]):
         self.unpredicted = _left_out(records)
+        self.exceeding: list[str] = []
         records, mapped = [r for r in records if r.id not in self.unpredicted], {}
         for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
             mine = [record for record in records if workload_of(record) == workload]
@@ -125,8 +129,9 @@ class ClusterRows:
             if workload == "training":
                 made = settled(made)
             if made.rows:
-                made, broken = _legal(made, workload)
+                made, broken, large = _legal(made, workload)
                 self.unpredicted |= broken
+                self.exceeding += large
             if made.rows:
                 mapped[workload] = made
         self.rows: list[Row] = [row for made in mapped.values() for row in made.rows]
@@ -226,24 +231,32 @@ def _left_out(records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _legal(made: Designs, workload: str) -> tuple[Designs, dict[str, tuple[str, ...]]]:
-    """The rows that break no constraint, as `validate` scores them, and the reasons of the others by record."""
+def _legal(made: Designs, workload: str) -> tuple[Designs, dict[str, tuple[str, ...]], list[str]]:
+    """The rows that break no constraint, as `validate` scores them; the reasons of the others; which exceed the memory.
+
+    A measured row fitted its memory, whatever is predicted: it stays.
+    """
+    fits = [name for name in FITS if name in registry_of(workload).formulas]
     study = Study.make(
         made.catalog,
         WORKLOAD_ROWS[workload][1],
         title="legal rows",
         workload=workload,
-        outputs=sorted({row.quantity for row in made.rows}),
+        outputs=sorted({*fits, *(row.quantity for row in made.rows)}),
         dtype="float64",
         axes={"row": made.axis() | {"labels": [f"{i} {row.label}" for i, row in enumerate(made.rows)]}},
     )
-    broken = violated(evaluate(study, small_points=WHOLE), made.rows)
+    result = evaluate(study, small_points=WHOLE)
+    broken = violated(result, made.rows)
     why = {
         row.record.id: tuple(f"not modelled: {reason}" for reason in reasons.values())
         for row, reasons in zip(made.rows, broken, strict=True)
         if reasons and row.record.kind != "kernel"
     }
-    return replace(made, rows=[row for row in made.rows if row.record.id not in why]), why
+    fit = np.all([np.ones(len(made.rows), bool), *(column(result[name], len(made.rows)) for name in fits)], axis=0)
+    kept = [(row, fit) for row, fit in zip(made.rows, fit, strict=True) if row.record.id not in why]
+    large = [row.record.id for row, fit in kept if not fit and row.record.kind in STEPS]
+    return replace(made, rows=[row for row, _ in kept]), why, large
 
 
 def _by_row(array: np.ndarray, count: int) -> np.ndarray:
