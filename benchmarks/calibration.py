@@ -1,4 +1,4 @@
-"""Calibration of a cluster of one's own, tried where the truth is known and on published sweeps.
+"""Calibration of your own cluster, tried where the truth is known and on published sweeps.
 
     python -m benchmarks.calibration [--clusters 20] [--seeds 5] [--json benchmarks/calibration.json]
 
@@ -31,9 +31,9 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 from perfgrid.validation.cluster import calibrate_cluster
 from perfgrid.validation.cluster_file import cluster_file
+from perfgrid.validation.cluster_rows import ClusterRows
 from perfgrid.validation.design import designs
 from perfgrid.validation.fastest import WHOLE, column, violated
-from perfgrid.validation.measured import Measured
 from perfgrid.validation.quantities import FORMULAS
 from perfgrid.validation.schema import UNITS, Record, Reported, read_records
 from perfgrid.validation.validate import validate
@@ -199,7 +199,7 @@ def measured(records: Sequence[Record], times: np.ndarray) -> list[Record]:
 
 def times_of(catalog: Catalog, records: Sequence[Record]) -> np.ndarray:
     """Predicted times with a catalog."""
-    known = Measured(catalog, records)
+    known = ClusterRows(catalog, records)
     count = len(records)
     return np.exp(known.evaluated(np.arange(count), np.zeros((count, 0)), ())[0]) * known.measured
 
@@ -207,7 +207,7 @@ def times_of(catalog: Catalog, records: Sequence[Record]) -> np.ndarray:
 def outcome(name: str, given: Sequence[Record], others: Sequence[Record], exact: np.ndarray | None = None) -> Outcome:
     """Calibrated on the given rows, errors on the others with the catalog file that the command writes."""
     catalog = load_catalog()
-    found = calibrate_cluster(Measured(catalog, given))
+    found = calibrate_cluster(ClusterRows(catalog, given))
     with TemporaryDirectory() as folder:
         file = Path(folder) / "mine.toml"
         file.write_text(cluster_file(found, date.today()), encoding="utf-8")
@@ -268,7 +268,7 @@ def sweeps() -> dict[str, list[Record]]:
     kept = {}
     for name, records in found.items():
         if len(records) >= FEWEST:
-            known = Measured(catalog, records)
+            known = ClusterRows(catalog, records)
             if len(known.rows) >= FEWEST:
                 kept[name] = [row.record for row in known.rows]
     return kept
@@ -284,7 +284,7 @@ def sweep(name: str, records: Sequence[Record], seed: int) -> Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clusters", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first cluster")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=5, help="of each sweep, and of the uniformly slower cluster")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -292,12 +292,13 @@ def main() -> None:
     for seed in range(arguments.first, arguments.first + arguments.clusters):
         found["drawn"].append(synthetic(seed))
         print(found["drawn"][-1], flush=True)
-    for seed in range(arguments.seeds):
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    for seed in seeds:
         found["uniform"].append(uniform(seed))
         print(found["uniform"][-1], flush=True)
     if arguments.seeds:
         for name, records in sweeps().items():
-            for seed in range(arguments.seeds):
+            for seed in seeds:
                 try:
                     found["sweeps"].append(sweep(name, records, seed))
                     print(found["sweeps"][-1], flush=True)

@@ -27,11 +27,13 @@ from perfgrid.validation.cluster_file import (
     next_command,
     set_rows,
 )
-from perfgrid.validation.measured import Measured
+from perfgrid.validation.cluster_rows import ClusterRows
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
 from .arguments import measured_files
 from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
+
+ONE_LAYOUT = ": all rows are of one layout, so that nothing is held out, and no more than this is fitted"
 
 
 def calibrate_command(
@@ -94,10 +96,10 @@ def calibrate_command(
 def _cluster(
     files: Iterable[Any], known: Catalog, group: Sequence[str], only: str | None, output: Path | None, as_json: bool
 ) -> None:
-    """Calibrate the cluster that records tell of."""
+    """Calibrate the cluster that the records describe."""
     if not files:
         raise PerfgridError("give files with records of your cluster, or --software NAME or --device NAME")
-    found = calibrate_cluster(Measured(known, records_of(files, known, group, only)))
+    found = calibrate_cluster(ClusterRows(known, records_of(files, known, group, only)))
     today = datetime.now(UTC).date()
     if output is not None:
         write_text(output, cluster_file(found, today))
@@ -109,8 +111,12 @@ def _cluster(
     print_line(f"{len(found.measured.rows)} rows of {entries}")
     for why, count in Counter("; ".join(why) for why in found.measured.unpredicted.values()).items():
         print_line(f"not used: {count} rows: {why}")
+    if large := found.measured.exceeding:
+        print_line(
+            f"by prediction {len(large)} rows exceed the memory ({large[0]}): check their layout and recomputation"
+        )
     print_table(SETS, set_rows(found), right=SETS[1:], keys=1)
-    print_line(f"chosen: {found.chosen.name}")
+    print_line(f"chosen: {found.chosen.name}{'' if found.chosen.held_out else ONE_LAYOUT}")
     if rows := fitted_rows(found):
         print_table(FITTED, rows, right=FITTED[1:-1], keys=1)
     for line in bound_lines(found):

@@ -1,4 +1,4 @@
-"""``perfgrid records``: templates for measurements of one's own, and measurements as records."""
+"""``perfgrid records``: templates for your own measurements, and measurements as records."""
 
 from __future__ import annotations
 

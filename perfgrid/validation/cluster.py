@@ -7,7 +7,7 @@ priors of the factors. Each Gauss-Newton step evaluates the rows of all fits, wi
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,13 +18,13 @@ from perfgrid.engine.errors import PerfgridError, nearest, together
 
 from .calibration import NOISE
 from .calibration import damped as damped_beyond
+from .cluster_rows import PACE, ClusterRows, Factor
 from .design import Row
-from .measured import Factor, Measured
 from .metrics import Error, error_of
 from .schema import Record, data, read_records, record_files
 
 FEWEST = 3  # rows
-FOLDS = 6  # most groups of held-out rows
+FOLDS = 6  # most groups of held-out layouts
 STEPS = 10  # of Gauss-Newton
 DAMPED = 0.05  # error beyond which the loss grows linearly: what repeated steps of one cluster scatter
 FURTHEST = 0.7  # change of a factor's logarithm in one step
@@ -34,7 +34,6 @@ KIND_ROWS = 40.0  # rows as which the rows of a kind count at most: errors of a 
 SIMPLER = (
     1.25  # the smallest set is chosen whose held-out error is at most so many times the least: few rows say no more
 )
-
 
 Job = tuple[tuple[str, ...], np.ndarray, np.ndarray | None]  # factors, rows to fit, where to start
 
@@ -67,47 +66,63 @@ class Candidate:
     name: str
     fit: Fit
     fitted: Error
-    held_out: Error
-    held_out_logs: np.ndarray
-    score: float  # mean of held-out |ln(predicted / measured)|, rows weighted as in the fit
+    held_out: Error | None = None  # None: all rows are of one layout
+    held_out_logs: np.ndarray | None = None
+    score: float | None = None  # mean of held-out |ln(predicted / measured)|, rows weighted as in the fit
 
 
 @dataclass(frozen=True)
 class ClusterCalibration:
     """The calibration of one cluster."""
 
-    measured: Measured
+    measured: ClusterRows
     candidates: Mapping[str, Candidate]
     chosen: Candidate
     covariance: np.ndarray  # of the logarithms of its factors
 
 
-def calibrate_cluster(measured: Measured, sets: Mapping[str, Sequence[str]] | None = None) -> ClusterCalibration:
+def calibrate_cluster(measured: ClusterRows, sets: Mapping[str, Sequence[str]] | None = None) -> ClusterCalibration:
     """Fit each set of factors (those of `factors.toml`), and choose the smallest near the least held-out error.
+
+    Rows of a single layout cannot show which factor is off: they fit the constant factor, without held-out error.
 
     Raises PerfgridError for fewer than three rows.
     """
     count = len(measured.rows)
     if count < FEWEST:
         raise PerfgridError(f"{count} of the records can be predicted, and {FEWEST} are needed")
-    sets = _distinct(data("factors")["sets"] if sets is None else sets, measured.factors)
     weights, folds = row_weights(measured), folds_of(measured)
-    keeps = [np.ones(count, bool), *(folds != fold for fold in range(folds.max() + 1))]
-    whole = fitted(measured, [(tuple(names), keeps[0], None) for names in sets.values()], weights)
+    alone = not folds.any()
+    if sets is None:
+        sets = {name: own for name, own in data("factors")["sets"].items() if not alone or set(own) <= {PACE}}
+    sets = _distinct(sets, measured.factors)
+    whole = fitted(measured, [(names, np.ones(count, bool), None) for names in sets.values()], weights)
+    if alone:
+        found = {
+            name: Candidate(name, fit, _error(measured, fit.errors)) for name, fit in zip(sets, whole, strict=True)
+        }
+        return _chosen(measured, found, [*found.values()][-1], weights)
+    keeps = [folds != fold for fold in range(folds.max() + 1)]
     parts = fitted(
         measured,
-        [(fit.names, keep, fit.point) for fit in whole for keep in keeps[1:]],
+        [(fit.names, keep, fit.point) for fit in whole for keep in keeps],
         weights,
     )
     found = {}
     for i, (name, fit) in enumerate(zip(sets, whole, strict=True)):
         logs = np.empty(count)
-        for fold, part in enumerate(parts[i * (len(keeps) - 1) : (i + 1) * (len(keeps) - 1)]):
-            logs[folds == fold] = part.errors[folds == fold]
+        for keep, part in zip(keeps, parts[i * len(keeps) : (i + 1) * len(keeps)], strict=True):
+            logs[~keep] = part.errors[~keep]
         score = float(np.average(np.abs(logs), weights=weights))
         found[name] = Candidate(name, fit, _error(measured, fit.errors), _error(measured, logs), logs, score)
-    least = min(candidate.score for candidate in found.values())
-    chosen = next(candidate for candidate in found.values() if candidate.score <= SIMPLER * least)
+    scores = {name: candidate.score or 0.0 for name, candidate in found.items()}
+    near = next(name for name, score in scores.items() if score <= SIMPLER * min(scores.values()))
+    return _chosen(measured, found, found[near], weights)
+
+
+def _chosen(
+    measured: ClusterRows, found: Mapping[str, Candidate], chosen: Candidate, weights: np.ndarray
+) -> ClusterCalibration:
     factors = [measured.factors[name] for name in chosen.fit.names]
     return ClusterCalibration(measured, found, chosen, chosen.fit.covariance(factors, weights))
 
@@ -142,32 +157,33 @@ def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return damped_beyond(errors, DAMPED)
 
 
-def row_weights(measured: Measured) -> np.ndarray:
+def row_weights(measured: ClusterRows) -> np.ndarray:
     """Weights of rows: 1, and less for kinds of records with many rows."""
     kinds = np.array([row.record.kind for row in measured.rows])
     counts = np.array([(kinds == kind).sum() for kind in kinds])
     return np.minimum(1.0, KIND_ROWS / counts)
 
 
-def folds_of(measured: Measured) -> np.ndarray:
-    """The fold of each row: rows of one layout stay together, and each kind of records is spread over all folds."""
-    groups: dict[tuple[str, ...], int] = {}
-    for row in measured.rows:
-        groups.setdefault(_layout(row), len(groups))
-    numbers = np.array([groups[_layout(row)] for row in measured.rows])
-    if len(groups) < FEWEST:  # repetitions of a layout or two
-        numbers = np.arange(len(measured.rows))
-    return np.unique(numbers, return_inverse=True)[1] % min(FOLDS, numbers.max() + 1)
+def folds_of(measured: ClusterRows) -> np.ndarray:
+    """The fold of each row: all rows of a layout are in one fold, layouts are spread over at most `FOLDS`.
+
+    Where only the size of messages differs, each size is a layout.
+    """
+    layouts = [_layout(row) for row in measured.rows]
+    if len(set(layouts)) == 1:
+        layouts = [_layout(row, set()) for row in measured.rows]
+    numbers = {layout: i for i, layout in enumerate(dict.fromkeys(layouts))}
+    return np.array([numbers[layout] % FOLDS for layout in layouts])
 
 
-def _layout(row: Row) -> tuple[str, ...]:
+def _layout(row: Row, but: Set[str] = frozenset({"size"})) -> tuple[str, ...]:
     record = row.record
     about = record.collective or record.kernel or record.plan
-    stated = {} if about is None else about.model_dump(exclude={"size"})
+    stated = {} if about is None else about.model_dump(exclude=set(but))
     return (record.kind, str(record.devices), *(f"{k}={v}" for k, v in stated.items()))
 
 
-def fitted(measured: Measured, jobs: Sequence[Job], weights: np.ndarray) -> list[Fit]:
+def fitted(measured: ClusterRows, jobs: Sequence[Job], weights: np.ndarray) -> list[Fit]:
     """MAP of each job: names of factors, rows to fit, and where to start (None: at the catalog and away from it).
 
     A step that makes the loss larger is halved: where a bound or another resource takes over, slopes change.
@@ -256,5 +272,5 @@ def _next(fit: Fit, factors: Sequence[Factor], weights: np.ndarray) -> np.ndarra
     return found.x
 
 
-def _error(measured: Measured, logs: np.ndarray) -> Error:
+def _error(measured: ClusterRows, logs: np.ndarray) -> Error:
     return error_of((measured.measured * np.exp(logs)).tolist(), measured.measured.tolist())

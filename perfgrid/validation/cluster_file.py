@@ -15,7 +15,7 @@ from perfgrid.catalog.schema import Detail, Value
 from perfgrid.catalog.writing import key_text, quoted, stated_text, value_text
 
 from .cluster import ClusterCalibration
-from .measured import PACE, TO_95, legal
+from .cluster_rows import PACE, TO_95, legal
 from .validate import CALIBRATED
 
 DIGITS = 4
@@ -84,7 +84,12 @@ def _kept(value: float, end: float | None) -> float:
 
 
 def scatter(found: ClusterCalibration) -> float | None:
-    """Deviation that covers nine of ten held-out steps (split conformal prediction); None for fewer than nine steps."""
+    """Deviation that covers nine of ten held-out steps (a cross-validated quantile); None for fewer than nine steps.
+
+    The same errors chose the set of factors: new steps may scatter more.
+    """
+    if found.chosen.held_out_logs is None:
+        return None
     steps = np.array([row.quantity == "step_time" for row in found.measured.rows])
     errors = np.sort(np.abs(found.chosen.held_out_logs[steps]))
     rank = math.ceil(SHARE * (len(errors) + 1))
@@ -97,15 +102,13 @@ def cluster_file(found: ClusterCalibration, today: date) -> str:
     note = f"calibrated on {len(measured.rows)} rows, free: {found.chosen.name}"
     lines = [
         f"# perfgrid calibrate, {today.isoformat()}: {note}.",
-        "# Median of held-out |ln(predicted / measured)|: "
-        + ", ".join(f"{c.held_out.median:.3f} {name}" for name, c in found.candidates.items())
-        + ".",
+        "# Median of held-out |ln(predicted / measured)|: " + _held_out(found),
     ]
     every = moved(found)
     for table in ("device", "topology", "software"):
         for entry in measured.scope.entries(table):
             lines += ["", f"[{table}.{key_text(entry)}]", f"extends = {quoted(entry)}"]
-            lines += _told(found, table, entry)
+            lines += _recorded(found, table, entry)
             own = [m for m in every if (m.table, m.entry) == (table, entry)]
             for i, m in enumerate(own):
                 detail = Detail(m.low, m.high, today.year, CALIBRATED, correlation=_correlations(found, own, i))
@@ -114,6 +117,11 @@ def cluster_file(found: ClusterCalibration, today: date) -> str:
                 about = f'{{ value = {wide}, confidence = "measured", note = "nine of ten held-out steps" }}'
                 lines += [f"{name} = {about}" for name in ("model_error", "unexplained_error")]
     return "\n".join(lines) + "\n"
+
+
+def _held_out(found: ClusterCalibration) -> str:
+    texts = [f"{c.held_out.median:.3f} {name}" for name, c in found.candidates.items() if c.held_out]
+    return (", ".join(texts) or "none, all rows are of one layout") + "."
 
 
 def _correlations(found: ClusterCalibration, own: list[Moved], i: int) -> dict[str, float]:
@@ -135,10 +143,10 @@ def _correlations(found: ClusterCalibration, own: list[Moved], i: int) -> dict[s
     return result
 
 
-def _told(found: ClusterCalibration, table: str, entry: str) -> list[str]:
-    """What the records say of a machine beside their times, where all say the same and the catalog something else.
+def _recorded(found: ClusterCalibration, table: str, entry: str) -> list[str]:
+    """Properties of a machine that all records state alike and the catalog states otherwise.
 
-    Of the device also what `train` and `serve` take with it where they are told nothing else: the measured stack.
+    Of the device also what `train` and `serve` take with it where no other stack is named: the measured one.
     """
     scope, catalog = found.measured.scope, found.measured.catalog
     rows, lines = [row for row in found.measured.rows if row.record.kind != "kernel"], list[str]()
@@ -187,8 +195,8 @@ def set_rows(found: ClusterCalibration) -> list[list[str]]:
     return [
         [
             name + (" *" if c is found.chosen else ""),
-            f"{c.held_out.median:.3f}",
-            f"{c.score:.3f}",
+            f"{c.held_out.median:.3f}" if c.held_out else "-",
+            "-" if c.score is None else f"{c.score:.3f}",
             f"{c.fitted.median:.3f}",
         ]
         for name, c in found.candidates.items()
@@ -222,10 +230,11 @@ def cluster_stated(found: ClusterCalibration, today: date) -> dict[str, Any]:
             for m in moved(found)
         },
         "sets": {
-            name: {"held_out": asdict(c.held_out), "score": c.score, "in_sample": asdict(c.fitted)}
+            name: {"held_out": c.held_out and asdict(c.held_out), "score": c.score, "in_sample": asdict(c.fitted)}
             for name, c in found.candidates.items()
         },
         "at_a_bound": [*bound_lines(found)],
+        "exceeding_memory": found.measured.exceeding,
         "not_predicted": {k: "; ".join(v) for k, v in found.measured.unpredicted.items()},
     }
 

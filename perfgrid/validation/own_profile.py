@@ -1,4 +1,4 @@
-"""A trace of one's own beside the predicted step: where the seconds go, category by category."""
+"""Your own trace beside the predicted step: where the seconds go, category by category."""
 
 from __future__ import annotations
 

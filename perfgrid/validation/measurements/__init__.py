@@ -1,1 +1,1 @@
-"""Measurements of one's own: tables, logs, benchmark results and traces, read as the fields of records."""
+"""Your own measurements: tables, logs, benchmark results and traces, read as the fields of records."""

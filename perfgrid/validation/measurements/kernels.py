@@ -1,4 +1,4 @@
-"""Kernels of one's own: the fields of a record of a matrix product or an attention timed on its own."""
+"""Your own kernels: the fields of a record of a matrix product or an attention timed on its own."""
 
 from __future__ import annotations
 

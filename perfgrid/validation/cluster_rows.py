@@ -17,13 +17,14 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas import registry_of
+from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
-from .design import Row, designs
-from .fastest import settled
+from .design import Designs, Row, designs
+from .fastest import WHOLE, column, settled, violated
 from .limits import readable
 from .schema import Record, data
-from .validate import WORKLOAD_ROWS, workload_of
+from .validate import FITS, WORKLOAD_ROWS, workload_of
 
 PACE = "pace"  # the factor on everything: a constant factor on all times
 TO_95 = 1.645  # a stated range is the central 90 %
@@ -58,15 +59,14 @@ class Scope:
 
 
 def factors_of(catalog: Catalog, scope: Scope, kinds: Collection[str]) -> dict[str, Factor]:
-    """The factors of `factors.toml` of which these kinds of records tell, by name.
+    """The factors of `factors.toml` that these kinds of records inform, by name.
 
     A range that the catalog states makes a prior no narrower than itself. Without steps, what moves everything moves
     what the other factors move.
     """
     stated, concerns = data("factors")["factors"], data("factors")["concerns"]
     powers = {name: _powers(about) for name, about in stated.items()}
-    told = [concerns.get(kind, list(stated)) for kind in kinds]
-    names = {name for own in told for name in own}
+    names = {name for kind in kinds for name in concerns.get(kind, stated)}
     if PACE not in names:
         reached = {quantity for name in names for quantity in powers[name]}
         powers[PACE] = {quantity: power for quantity, power in powers[PACE].items() if quantity in reached}
@@ -107,11 +107,15 @@ class _Part:
     ends: Mapping[str, tuple[float, float]]  # moved quantity -> lowest and highest legal value
 
 
-class Measured:
-    """Rows of one cluster; errors are ln(predicted / measured)."""
+class ClusterRows:
+    """Rows of one cluster; errors are ln(predicted / measured).
+
+    ``unpredicted``: reasons by record that is not used; ``exceeding``: used ones that by prediction exceed the memory.
+    """
 
     def __init__(self, catalog: Catalog, records: Sequence[Record]):
         self.unpredicted = _left_out(records)
+        self.exceeding: list[str] = []
         records, mapped = [r for r in records if r.id not in self.unpredicted], {}
         for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
             mine = [record for record in records if workload_of(record) == workload]
@@ -124,6 +128,10 @@ class Measured:
             self.unpredicted |= made.unpredicted
             if workload == "training":
                 made = settled(made)
+            if made.rows:
+                made, broken, large = _legal(made, workload)
+                self.unpredicted |= broken
+                self.exceeding += large
             if made.rows:
                 mapped[workload] = made
         self.rows: list[Row] = [row for made in mapped.values() for row in made.rows]
@@ -151,7 +159,10 @@ class Measured:
     def evaluated(
         self, rows: np.ndarray, points: np.ndarray, names: Sequence[str], slopes: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Errors [pair] of rows, by number, each at its own logarithms of the named factors, and their derivatives."""
+        """Errors [pair] of rows, by number, each at its own logarithms of the named factors, and their derivatives.
+
+        Raises PerfgridError for a row whose prediction or derivative is not a finite number.
+        """
         errors, found = np.empty(len(rows)), np.zeros((len(rows), len(names)))
         for part in self._parts:
             here = np.flatnonzero(np.isin(rows, part.numbers))
@@ -159,7 +170,12 @@ class Measured:
                 if len(some):
                     own = rows[some] - part.numbers[0]
                     errors[some], found[some] = self._at(part, own, points[some], names, slopes)
-        return errors - np.log(self.measured[rows]), found
+        errors -= np.log(self.measured[rows])
+        if bad := np.flatnonzero(~(np.isfinite(errors) & np.isfinite(found).all(axis=1))).tolist():
+            row = self.rows[int(rows[bad[0]])]
+            what = "derivatives" if np.isfinite(errors[bad[0]]) else "prediction"
+            raise PerfgridError(f"{row.record.id}: the {what} of {row.quantity} is not finite: leave this record out")
+        return errors, found
 
     def _at(
         self, part: _Part, rows: np.ndarray, points: np.ndarray, names: Sequence[str], slopes: bool
@@ -196,8 +212,10 @@ class Measured:
                 label = parameter.mask(np.ones(plan.quantities[parameter.quantity].inner)).ravel()
                 held = columns[parameter.quantity].reshape(len(rows), -1)[own] @ label
                 of_quantity = held * inside[parameter.quantity][own]
-                slope[own] += (changed * of_quantity / value[own])[:, None] * powers[parameter.quantity]
-        return np.log(value), np.nan_to_num(slope)
+                by_log = np.where(of_quantity == 0, 0.0, changed * of_quantity / value[own])  # 0 and held ones stay
+                slope[own] += by_log[:, None] * powers[parameter.quantity]
+        with np.errstate(all="ignore"):  # `evaluated` names rows that are not finite
+            return np.log(value), slope
 
 
 def _left_out(records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
@@ -211,6 +229,34 @@ def _left_out(records: Sequence[Record]) -> dict[str, tuple[str, ...]]:
                 name: (f"{MOST_ROWS} of kind {kind}, evenly chosen, are enough",) for name in mine if name not in kept
             }
     return found
+
+
+def _legal(made: Designs, workload: str) -> tuple[Designs, dict[str, tuple[str, ...]], list[str]]:
+    """The rows that break no constraint, as `validate` scores them; the reasons of the others; which exceed the memory.
+
+    A measured row fitted its memory, whatever is predicted: it stays.
+    """
+    fits = [name for name in FITS if name in registry_of(workload).formulas]
+    study = Study.make(
+        made.catalog,
+        WORKLOAD_ROWS[workload][1],
+        title="legal rows",
+        workload=workload,
+        outputs=sorted({*fits, *(row.quantity for row in made.rows)}),
+        dtype="float64",
+        axes={"row": made.axis() | {"labels": [f"{i} {row.label}" for i, row in enumerate(made.rows)]}},
+    )
+    result = evaluate(study, small_points=WHOLE)
+    broken = violated(result, made.rows)
+    why = {
+        row.record.id: tuple(f"not modelled: {reason}" for reason in reasons.values())
+        for row, reasons in zip(made.rows, broken, strict=True)
+        if reasons and row.record.kind != "kernel"
+    }
+    fit = np.all([np.ones(len(made.rows), bool), *(column(result[name], len(made.rows)) for name in fits)], axis=0)
+    kept = [(row, fit) for row, fit in zip(made.rows, fit, strict=True) if row.record.id not in why]
+    large = [row.record.id for row, fit in kept if not fit and row.record.kind in STEPS]
+    return replace(made, rows=[row for row, _ in kept]), why, large
 
 
 def _by_row(array: np.ndarray, count: int) -> np.ndarray:
