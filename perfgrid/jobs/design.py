@@ -57,9 +57,11 @@ def study_content(
     workload = job.format.workload
     if job.model is None:
         raise PerfgridError("the configuration states no model: name it with --model")
-    for name, option in REQUIRED[workload].items():
-        if job.values.get(name) is None:
-            raise PerfgridError(f"the configuration states no {name}: give it with {option}")
+    open_ = {name: option for name, option in REQUIRED[workload].items() if job.values.get(name) is None}
+    if workload == "inference" and not {"batch", "request_rate", "batch_rule"} & {*job.values}:
+        open_["load"] = "--set batch=64 (clients) or --set request_rate=10"
+    if open_:
+        raise PerfgridError(f"the configuration states no {', '.join(open_)}: give {', '.join(open_.values())}")
     software = software or job.format.software
     if job.pools:
         return _pools_content(job, device, topology, software, title)

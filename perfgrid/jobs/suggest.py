@@ -90,7 +90,10 @@ def suggest(
     PerfgridError for a job of two pools of different layouts, and for what `study_content` refuses.
     """
     if job.pools:
-        raise PerfgridError("suggestions are for one layout: of two pools write the study and use best or serve")
+        raise PerfgridError(
+            "suggestions are for one layout, and this job has two pools: write its study with -o, and compare it with "
+            "perfgrid serve MODEL --on DEVICE --prefill auto --decode auto"
+        )
     content = study_content(job, device, topology, software)
     stack = catalog.entry("software", content["axes"]["software"][0])
     usual = {name: stack.values[name] for name in OVERLAPS}

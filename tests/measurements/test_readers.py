@@ -455,9 +455,9 @@ def test_the_commands_take_tables_and_logs(tmp_path, job, capsys):
     assert found == read(log, job=(job,), on="h100-sxm-80gb")[0]
     rows = [[*(BASE | {"tp": tp, "gbs": 128 * n}).values(), 8000] for tp in (1, 2, 4) for n in (1, 2, 4, 8)]
     table(tmp_path, [*BASE, "tokens/s/GPU"], *rows, name=sweep.name)
-    arguments = [str(sweep), "--software", "megatron-lm", "--constant", "library_efficiency"]
+    arguments = [str(sweep), "--software", "megatron-core", "--constant", "library_efficiency"]
     imported("calibrate").main(arguments, standalone_mode=False)
-    assert "megatron-lm.library_efficiency" in capsys.readouterr().out
+    assert "megatron-core.library_efficiency" in capsys.readouterr().out
 
 
 def test_a_folder_holds_measurements_beside_other_files(tmp_path, job):
