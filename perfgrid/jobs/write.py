@@ -78,6 +78,12 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     text = _text(form, wanted, settings)
     notes = [*notes, *_lost(text, wanted, notes, form, version)]
     heading = [f"{form.title} {version}: {title or model.title}", f"perfgrid format: {form.name}@{version}"]
+    nodes = ceil(int(wanted.get("devices", 1)) / int(wanted.get("devices_per_node", NODE)))
+    if form.workload == "inference" and nodes > 1 and int(wanted.get("dp", 1)) > 1:
+        heading.append(
+            f"{wanted['dp']} replicas on {nodes} nodes: start one server for each replica behind a router, or give this "
+            "command the address of the first node and the replicas of each"
+        )
     lines = [*heading, *(f"not expressed: {note}" for note in notes)]
     if form.writes in COMMENTED:
         text = "".join(f"# {printable(line)}\n" for line in lines) + text
