@@ -126,6 +126,10 @@ class Reader:
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
                 self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
+        for name in self.form.open:  # what the program states in its code, recomputation say
+            if values.get(name) is None and name in glossary() and glossary()[name].optional:
+                default = text_of(glossary()[name].word(glossary()[name].default_value))
+                self.assumed.append((name, default, f"{self.form.title} does not state it: the default of perfgrid"))
         return values
 
     def _decide(self, quantity: str) -> None:

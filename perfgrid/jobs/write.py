@@ -81,7 +81,7 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     nodes = ceil(int(wanted.get("devices", 1)) / int(wanted.get("devices_per_node", NODE)))
     if form.workload == "inference" and nodes > 1 and int(wanted.get("dp", 1)) > 1:
         heading.append(
-            f"{wanted['dp']} replicas on {nodes} nodes: start one server for each replica behind a router, or give this "
+            f"{wanted['dp']} replicas on {nodes} nodes: start a server for each replica behind a router, or give this "
             "command the address of the first node and the replicas of each"
         )
     lines = [*heading, *(f"not expressed: {note}" for note in notes)]
