@@ -35,6 +35,8 @@ def own_formulas(path: Path | None) -> tuple[Callable[..., Any], ...]:
     if path.suffix != SUFFIX:
         raise PerfgridError(f"{path}: a file of formulas is a Python module; its name ends in {SUFFIX}")
     text, whole = read_text(path), str(path.resolve())
+    if "\0" in text:  # a ValueError before Python 3.11.4
+        raise PerfgridError(f"{path}, line 1: not valid Python: it contains null bytes")
     module = ModuleType(str(path))  # no name that another module could have
     vars(module).update({"__file__": whole, OWN_FILE: str(path)})
     sys.modules[module.__name__] = module  # dataclasses and typing look their module up
