@@ -80,3 +80,4 @@ def test_the_whole_study_and_its_notebook(monkeypatch):
     assert f"\u00d7{chips:.0f}," in see
     assert f"\u00d7{formats:.1f};" in see
     assert f"\u00d7{rest:.2f}." in see
+    assert f"share of peak \u00d7{factors[papers]['share of peak as A100']:.2f}," in see
