@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.step_anatomy import DATA_PARALLEL, NAMES, StepAnatomy, step_anatomy
+from perfgrid.analysis.step_anatomy import CATEGORIES, DATA_PARALLEL, NAMES, StepAnatomy, step_anatomy
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.study.study import Study
@@ -19,21 +19,11 @@ from .measurements.kineto import COMPUTE, COPIES, IDLE, OTHER, Trace, is_kineto,
 from .measurements.measured import names
 
 STEP = "step"
-ATTENTION = ("attention forward", "attention backward")
+PRODUCTS, ATTENTION = "matrix products", ("attention forward", "attention backward")
 ALIKE = {  # category of a trace -> what is predicted in its place
-    "matrix products": ("matrix products",),
+    PRODUCTS: (PRODUCTS,),
     "attention": ATTENTION,
-    OTHER: (
-        "recurrences",
-        "norms",
-        "rotary",
-        "element-wise",
-        "conversion",
-        "routing",
-        "permutation",
-        "embedding and loss",
-        DATA_PARALLEL[2],
-    ),
+    OTHER: (*(c for c in CATEGORIES if c not in (PRODUCTS, *ATTENTION)), DATA_PARALLEL[2]),
     "optimizer": (NAMES["optimizer_time"],),
     COPIES: (NAMES["exposed_offload_time"],),
     IDLE: (NAMES["exposed_host_time"], NAMES["between_steps_time"]),

@@ -38,7 +38,7 @@ def of_argparse(parser):
 
 
 def text(value):
-    """A default as one word; empty for none and for what is no plain value."""
+    """A default as one word; empty for None, and for values other than text, numbers and flags."""
     plain = isinstance(value, (bool, int, float, str)) and len(str(value)) < 40
     return str(value).replace("\t", " ").replace("\n", " ") if plain else ""
 

@@ -57,7 +57,9 @@ def megatron_records(
     ended = last_run(((i, number, "") for i, number, *_ in steps), alone=True)
     steps = [step for step in steps if step[0] > ended]
     heads = [i for i, line in lines if i < steps[0][0] and (WORLD.search(line) or ARGUMENTS.search(line))]
-    begin = max([ended, *heads])  # memory is told after an iteration, so that of the run before may follow its last one
+    begin = max(
+        [ended, *heads]
+    )  # memory is logged after an iteration: a line of the run before may follow its last one
     setup = setup_of(measured, catalog, record)
     job = _arguments(text, measured, catalog)
     if job is not None:

@@ -96,7 +96,7 @@ class Setup:
         ]
 
     def usual(self, name: str, value: Any) -> None:
-        """Assume a value that nothing states; it is told."""
+        """Assume a value that nothing states, and list it as assumed."""
         if name not in self.values:
             self.values[name] = value
             self.origins[name] = "a usual default"
@@ -104,7 +104,7 @@ class Setup:
                 self.assumed.append(f"{name} = {value}")
 
     def usual_name(self, table: str, name: str) -> None:
-        """Assume an entry of the catalog that nothing states; it is told."""
+        """Assume an entry of the catalog that nothing states, and list it as assumed."""
         if table not in self.names:
             self.names[table], self.origins[table] = name, "a usual default"
             self.assumed.append(f"{table} = {name}")
