@@ -28,7 +28,6 @@ OPTIONS = ("device", *ENTRIES)
 USUAL = {"tp": 1, "pp": 1, "cp": 1, "microbatch": 1, "precision": "bf16"}
 CONFIGURATIONS = (".sh", ".toml", ".yaml", ".yml")  # endings of files that may state a job
 ROUNDED = 0.05  # of a stated length: how far the mean over requests may lie from it
-RECORDED = {"megatron-lm": "megatron-core"}  # what records without software, and jobs of Megatron-LM, are taken to run
 SHARDED = "torchtitan"  # software that shards more than that with which a device is mostly used
 
 
@@ -169,7 +168,6 @@ class Setup:
         """The blocks of a record that describe the design. PerfgridError for what is not stated and contradictions."""
         self._layout(workload)
         usual = usual_entries(self.catalog, [self.device], workload)
-        usual["software"] = [RECORDED.get(name, name) for name in usual["software"]]
         limit = self.catalog.entry("software", usual["software"][0]).values["largest_zero"]
         if workload == "training" and self.values.get("zero", 0) > cast(float, limit):
             usual["software"] = [SHARDED]
