@@ -39,6 +39,7 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "running_batch": "requests at once",
     "energy_per_output_token": "energy per token",
 }
+OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
 MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
@@ -90,6 +91,7 @@ def print_answer(found: xr.Dataset) -> None:
     dims = [dim for dim in GROUPS if dim in found.dims]
     every = [found.isel(dict(zip(dims, place, strict=True))) for place in np.ndindex(*(found.sizes[d] for d in dims))]
     out.print(found.attrs["title"])
+    out.print(_decisive(found.attrs))
     for line in found.attrs["warnings"]:
         out.print(f"Warning: {line}")
     most = max(1, (out.width - HEADING) // COLUMN)
@@ -101,6 +103,15 @@ def print_answer(found: xr.Dataset) -> None:
     _print_frontier(every)
     for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every), *_assumed(found)):
         out.print(line)
+
+
+def _decisive(about: Mapping[str, Any]) -> str:
+    """Which design is called the best."""
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {_words(about['objective'])}"
+
+
+def _words(quantity: str) -> str:
+    return (HEADINGS | OTHERS).get(quantity, quantity)
 
 
 def _print_frontier(groups: Sequence[xr.Dataset]) -> None:
@@ -153,7 +164,7 @@ def _name(group: xr.Dataset) -> str:
 def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     """The rows of the table: quantities, then what takes several lines of a cell."""
     texts: dict[str, Callable[[xr.Dataset], list[str]]] = {}
-    headings = {objective: HEADINGS.get(objective, objective)} | HEADINGS
+    headings = {objective: _words(objective)} | HEADINGS
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
             texts[heading] = lambda group, quantity=quantity: [

@@ -81,7 +81,9 @@ def best_command(
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         designs = winner_rows(loaded, winners, choice)
-        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": designs})
+        decides = {"objective": minimize or maximize, "sense": "minimize" if minimize else "maximize"}
+        about = {"points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        print_json({**about, **decides, "best": designs})
         return
     print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()
