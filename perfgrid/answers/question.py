@@ -81,8 +81,8 @@ class Question:
             if sizes := [size for size in self.sizes if size > domain > 0 and size % domain]:
                 numbers = ", ".join(f"{size:,}" for size in sizes)
                 found.append(
-                    f"{numbers} x {device} leave a part of the scale-up domains of {domain} unused: every group of ranks "
-                    "takes equal parts of domains, and costs count these devices alone"
+                    f"{numbers} x {device} do not fill their scale-up domains of {domain}: every group of ranks takes "
+                    "equal parts of domains, and costs count these devices alone"
                 )
         return found
 

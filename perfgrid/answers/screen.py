@@ -253,10 +253,12 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
         return
     limit = found["kind"].values == EXCEEDS
     limit |= not counts[limit].any()
-    part = 1 - counts.sum() / designs
-    share = f"{part:.0%}" if part >= LEAST_SHARE else "Below 1%"
-    share = f"{share} of {designs:,} designs are" if part else f"None of {designs:,} designs is"
-    yield f"{share} feasible. Excluded, each by its first reason, are"
+    feasible = designs - int(counts.sum())
+    share = (
+        f"{feasible / designs:.0%}" if feasible >= LEAST_SHARE * designs else f"{feasible:,}" if feasible else "None"
+    )
+    of = f"{share} of {designs:,} designs {'is' if feasible < 2 else 'are'} feasible"
+    yield f"{of}. Excluded, each by its first reason, are"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
     for i in [i for i in order if limit[i]][:MOST_REASONS]:
         yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import Catalog, Entry, convert
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -235,7 +236,7 @@ class Setup:
         if dp * ranks != devices:
             raise PerfgridError(
                 f"{self.where}: tp {values['tp']} x pp {values['pp']} x cp {values['cp']} x dp {dp} is {dp * ranks}, "
-                f"but there are {devices} devices"
+                f"but the job has {count_text(devices, 'device')}"
             )
         if training:
             self.usual("zero", 1)
