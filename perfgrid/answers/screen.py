@@ -254,9 +254,7 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
     limit = found["kind"].values == EXCEEDS
     limit |= not counts[limit].any()
     feasible = designs - int(counts.sum())
-    share = (
-        f"{feasible / designs:.0%}" if feasible >= LEAST_SHARE * designs else f"{feasible:,}" if feasible else "None"
-    )
+    share = f"{feasible / designs:.0%}" if feasible >= LEAST_SHARE * designs else f"{feasible or 'None'}"
     of = f"{share} of {designs:,} designs {'is' if feasible < 2 else 'are'} feasible"
     yield f"{of}. Excluded, each by its first reason, are"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]

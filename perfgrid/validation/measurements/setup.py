@@ -86,7 +86,7 @@ class Setup:
             if known is None or abs(value - known) > max(ROUNDED * known, 1):
                 self.state({name: round(value)}, origin)
 
-    def told_by(self, job: Job) -> None:
+    def assume_as(self, job: Job) -> None:
         """Tell what a job assumes of the design where that differs from the default of perfgrid."""
         known = self.catalog.variables
         self.assumed += [
@@ -297,7 +297,7 @@ def _read_job(found: Setup, files: tuple[Path, ...], stated: dict[str, Any], nam
     found.origins["model"] = origin
     if "software" not in named:
         found.state({"software": job.format.software}, origin)
-    found.told_by(job)
+    found.assume_as(job)
 
 
 def fields(
