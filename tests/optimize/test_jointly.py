@@ -173,6 +173,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)
-def test_what_cannot_be_chosen_jointly_is_reported(options, found):
+def test_what_cannot_be_chosen_jointly_is_reported(options, message):
     with pytest.raises(pg.PerfgridError, match=message):
         pg.optimize(device(), "silicon_cost", over=AREA, starts=1, **({"choose": []} | options))
