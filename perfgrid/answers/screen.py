@@ -39,6 +39,12 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "running_batch": "requests at once",
     "energy_per_output_token": "energy per token",
 }
+DECIDE = {  # as what decides, where the first column alone does not say it
+    "training_time": "time of the whole run",
+    "cost_per_device_hour": "cost of a device and hour",
+    "cost_per_million_output_tokens": "cost of 1 M output tokens",
+    "time_to_first_token": "time to the first token",
+}
 OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
@@ -107,7 +113,9 @@ def print_answer(found: xr.Dataset) -> None:
 
 def _decisive(about: Mapping[str, Any]) -> str:
     """Which design is called the best."""
-    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {_words(about['objective'])}"
+    objective = about["objective"]
+    words = DECIDE.get(objective) or _words(objective)
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}"
 
 
 def _words(quantity: str) -> str:
