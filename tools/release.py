@@ -1,9 +1,9 @@
-"""Build a release and use it as a stranger does: ``python -m tools.release [PYTHON ...] [--lowest] [--suite]`` (needs uv).
+"""Build a release and try it as a stranger does: ``python -m tools.release [PYTHON ...] [--lowest] [--suite]``.
 
-Wheel and sdist are built from the commit and installed in fresh environments, on every PYTHON (a version or a path,
-3.11, 3.12 and 3.13 by default) with the newest dependencies and, with ``--lowest``, on the first with the oldest that
-pyproject.toml allows. Each imports every module and runs the README's commands; ``--suite`` runs the tests as well,
-with the installed package. Ends with status 1 at the first that fails.
+Needs uv and a commit without other files beside it. Wheel and sdist are built and installed in fresh environments on
+every PYTHON (a version or a path; 3.11, 3.12 and 3.13 by default) with the newest dependencies and, with ``--lowest``,
+on the first with the oldest that pyproject.toml allows. Each imports every module and runs the README's commands;
+``--suite`` runs the tests as well, with the installed wheel. Ends with status 1 at the first that fails.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def tested(programs: Path, tree: Path, folder: Path) -> None:
 
 
 def main() -> None:
+    """Build, and try every way of installing one after the other."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
