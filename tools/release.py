@@ -71,7 +71,7 @@ def used(programs: Path, tree: Path, folder: Path) -> None:
         print(f"+ {command}", flush=True)
         program, *words = command.split()
         told = run(programs / program, *words, where=folder, PERFGRID_CACHE=str(folder / "cache"))
-        print(told if "--version" in words else told.splitlines()[0], flush=True)
+        print(told if "--version" in words else told.splitlines()[-1], flush=True)
 
 
 def tested(programs: Path, tree: Path, folder: Path) -> None:
