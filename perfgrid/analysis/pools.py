@@ -8,7 +8,7 @@ P + D evaluations of the physics, and P x D of the few formulas that join them (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,9 @@ WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing 
 
 @dataclass(frozen=True)
 class Designs:
-    """Designs of one pool: labels, which say why one is impossible alone, and columns of the joined study."""
+    """Designs of one pool: its study, labels, which say why one is impossible alone, columns of the joined study."""
 
+    study: Study
     labels: Sequence[str]
     columns: Mapping[str, Any]
 
@@ -128,7 +129,8 @@ def joined(
     read, alone = (reading(registry_of(workload)) for workload in (WORKLOAD, "inference"))
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
     stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
-    return build_study(stated, name, catalog, formulas), found
+    pools = {pool: own.study for pool, own in found.items()}
+    return replace(build_study(stated, name, catalog, formulas), pools=pools), found
 
 
 def reading(registry: Registry) -> set[str]:
@@ -165,7 +167,7 @@ def _designs(
     why = reasons(study, found)
     legal = {f"{pool}_legal": [not text for text in why]}
     labels = [f"{label} ({text})" if text else label for label, text in zip(_labels(study), why, strict=True)]
-    return Designs(labels, by_load(columns) | legal)
+    return Designs(study, labels, by_load(columns) | legal)
 
 
 # ---- results of a pool as columns of the joined study ---------------------------------------------------------------
