@@ -44,6 +44,7 @@ PASSES = ("prefill_time", "own_prefill_time", "prefill_sequences", "prefill_pass
 MACHINE = ("memory_per_device", "tier_bandwidth")
 STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
 STEPS = ("tabulated_batch", "decode_step_time", "rank_prompt_cache", "tier_transfer_latency")
+TIMES = ("full_pass_time", "lone_pass_time", "lone_prompt_time", "pool_step_time")  # columns of a pool that scale
 COST = "working_charge"
 WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing is compiled
 
@@ -123,6 +124,17 @@ def joined(
     costly = COST in registry_of(WORKLOAD).below(file.outputs)
     formulas = tuple(formulas)
     found = {pool: _designs(file, pool, name, catalog, formulas, costly) for pool in POOLS}
+    return paired(file, found, name, catalog, formulas), found
+
+
+def paired(
+    file: PoolsFile,
+    found: Mapping[str, Designs],
+    name: str,
+    catalog: Catalog,
+    formulas: tuple[Callable[..., Any], ...] = (),
+) -> Study:
+    """The study of all pairs of evaluated designs."""
     stated = file.model_dump(exclude_none=True, exclude={*POOLS, "overrides", "catalog"})
     axes = {pool: {"labels": list(own.labels), "zip": dict(own.columns)} for pool, own in found.items()}
     stated["axes"] = axes | {key: values for key, values in file.axes.items() if key in OF_BOTH}
@@ -130,7 +142,20 @@ def joined(
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
     stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
     pools = {pool: own.study for pool, own in found.items()}
-    return replace(build_study(stated, name, catalog, formulas), pools=pools), found
+    return replace(build_study(stated, name, catalog, formulas), pools=pools)
+
+
+def slowed(designs: Designs, rows: Sequence[int], factors: Sequence[float]) -> Designs:
+    """Some designs of a pool, each with its times multiplied by a factor."""
+
+    def column(name: str, values: Sequence[Any]) -> list[Any]:
+        if name not in TIMES:
+            return [values[row] for row in rows]
+        every = ((values[row], factor) for row, factor in zip(rows, factors, strict=True))
+        return [{k: v * f for k, v in at.items()} if isinstance(at, Mapping) else at * f for at, f in every]
+
+    columns = {name: column(name, values) for name, values in designs.columns.items()}
+    return Designs(designs.study, [f"{designs.labels[row]} {i}" for i, row in enumerate(rows)], columns)
 
 
 def reading(registry: Registry) -> set[str]:

@@ -73,8 +73,6 @@ def read_job_command(
     print_job(job)
     if found is not None:
         print_suggestions(found)
-        if (version := job.format.writable(job.version)) != job.version:
-            out.print(f"settings are those of {job.format.title} {version}: of {job.version} none are written")
     if output is not None:
         out.print(f"saved {output}")
 

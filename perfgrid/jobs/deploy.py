@@ -58,10 +58,8 @@ def _graph(pools: Mapping[str, Mapping[str, Any]], model: Entry, form: Format, v
         share = known | {"dp": together, "devices": int(known.get("devices", 1)) * together // dp}
         launch = write_launch(share, model, engine, newest)
         notes += launch.notes
-        own = {f"{pool} replicas": dp // together} | {
-            f"{pool} --{key}": value for key, value in launch.settings.items()
-        }
-        settings |= own if pool != WORKER else {f"{pool} replicas": dp // together, **launch.settings}
+        shown = {"replicas": dp // together} | {engine.shown(key): value for key, value in launch.settings.items()}
+        settings |= {key if pool == WORKER else f"{pool}: {key}": value for key, value in shown.items()}
         role = [] if pool == WORKER else [MODE, pool]
         command, config = _command(word, launch, engine, model.name)
         services[pool] = _written(pool, command + role, share["devices"], dp // together, config)

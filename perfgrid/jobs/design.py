@@ -143,7 +143,7 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
     Scaled quantities are left out, since a launch does not state hardware. PerfgridError for a study without a model.
     """
     found: dict[str, Any] = {}
-    usual = dict(study.defaults) | study.space.constants
+    usual = {**study.defaults, **study.space.constants}
     entries = {table: str(usual.get(table, "")) for table in ("model", "device", "software")}
     wanted = {v.name for v in glossary().values() if v.of in ("workload", "parallelism")}
     for axis in study.space.axes:

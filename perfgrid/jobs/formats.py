@@ -21,7 +21,7 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
-from .syntaxes import Syntax
+from .syntaxes import TABLES, Syntax
 
 FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
@@ -191,10 +191,10 @@ class Format(_Row):
             raise PerfgridError(f"{self.name}: version {version!r} is not known; known are {', '.join(self.versions)}")
         return version
 
-    def writable(self, version: str) -> str:
-        """A version, or the first after it that is written."""
-        first = self.versions.index(self.written_since or self.versions[0])
-        return self.versions[max(first, self.versions.index(version))]
+    def spelled(self, syntax: Syntax) -> Format:
+        """The format as texts of a syntax have it: tables without the prefix of flags, versions as old as theirs."""
+        own: dict[str, Any] = {"prefix": "" if syntax in TABLES else self.prefix, "written_since": None}
+        return self.model_copy(update=own | ({"writes": syntax} if syntax in self.dated else {}))
 
     def has(self, row: Key | Case, version: str) -> bool:
         """Whether a version has a key or a case."""

@@ -83,8 +83,10 @@ def read_job(
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     named = format or (written[1] if written else None) or _recognised(texts)
     form, version = format_of(named)
+    syntax = syntax_of(next(iter(texts.values()), ""), form.syntaxes)
     if "@" not in named and form.dated:
-        version = form.dated.get(syntax_of(next(iter(texts.values()), ""), form.syntaxes), version)
+        version = form.dated.get(syntax, version)
+    form = form.spelled(syntax)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:

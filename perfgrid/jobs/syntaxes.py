@@ -15,6 +15,7 @@ from .recipes import recipes_of
 from .shell import Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
+TABLES = ("toml", "json", "yaml")  # syntaxes of files that hold a table
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
@@ -34,7 +35,7 @@ class Part:
 
 def parts_of(text: str, file: str, syntax: Syntax, script: Script) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
-    if syntax in ("toml", "json", "yaml"):
+    if syntax in TABLES:
         table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
         if not isinstance(table, Mapping):
             raise PerfgridError(f"{file}: holds no table of settings")
@@ -76,7 +77,7 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "toml"
     if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
         return "yaml"
-    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in ("toml", "json", "yaml", "python")]
+    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
 
 
