@@ -53,7 +53,9 @@ def _graph(pools: Mapping[str, Mapping[str, Any]], model: Entry, form: Format, v
         spread = model.values["experts"] and "ep" in known
         together = max(1, int(known["ep"] * known.get("etp", 1)) // ranks) if spread else 1
         if dp % together:
-            raise PerfgridError(f"the {pool} pool of dp {dp} is no multiple of the {together} that share experts")
+            raise PerfgridError(
+                f"dp {dp} of the {pool} pool is not a multiple of the {together} replicas that share experts"
+            )
         known = limited(known, dp)  # of the whole, before workers get their parts
         share = known | {"dp": together, "devices": int(known.get("devices", 1)) * together // dp}
         launch = write_launch(share, model, engine, newest)

@@ -57,7 +57,7 @@ def read_pools(texts: Mapping[str, str], form: Format, version: str, read: Calla
     for worker in workers[:MOST_WORKERS]:
         if worker.role in by_role:
             kinds = ", ".join(w.name for w in workers)
-            raise PerfgridError(f"{where}: several kinds of {worker.role or 'worker'} ({kinds}): one is read")
+            raise PerfgridError(f"{where}: several kinds of {worker.role or 'worker'} ({kinds}): state one of each")
         by_role[worker.role] = _worker_job(worker, form, version, read)
     if len(by_role) == 1 and "" in by_role:
         return by_role
@@ -156,7 +156,7 @@ def _service(name: str, service: Any, configs: Mapping[str, str], form: Format) 
     ]
     commands = list(_commands(name, script or shlex.join(words), dict(env)))
     if len(commands) != 1:
-        raise PerfgridError(f"{name}: starts {len(commands)} workers: one is read")
+        raise PerfgridError(f"{name}: starts {len(commands) or 'no'} workers: state one command in each component")
     limits = [t["limits"] for t in _tables(service) if isinstance(t.get("limits"), Mapping)]
     gpus = next((_whole(held[key]) for held in limits for key in ("gpu", "nvidia.com/gpu") if key in held), None)
     nodes = next((_whole(t["nodeCount"]) for t in _tables(service) if "nodeCount" in t), 1)

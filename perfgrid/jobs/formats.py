@@ -135,6 +135,7 @@ class Format(_Row):
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
+    launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()
@@ -240,8 +241,8 @@ def solved(
 ) -> dict[str, Any]:
     """Values with those that follow by the products of a format.
 
-    PerfgridError for values that contradict a product, and for one that would have to be no whole number; ``origins``:
-    the keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
+    PerfgridError for values that contradict a product, and for one that could not be a whole number; ``origins``: the
+    keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
     """
     found = dict(values)
     moved = True
@@ -278,16 +279,21 @@ def _contradiction(
     origins: Mapping[str, str] | None,
     lacking: str = "",
 ) -> PerfgridError:
+    """What to say of values that contradict a product, or leave no whole number for what is ``lacking``."""
+
     def said(name: str) -> str:
         if name.isdigit():
             return name
         key = (origins or {}).get(name)
-        value = "?" if values.get(name) is None else f"{values[name]:g}"
-        return f"{name} {value}" + (f" ({key})" if key else "")
+        return f"{name} {values[name]:g}" + (f" ({key})" if key else "")
 
-    right = (" + " if product.sums else " x ").join(map(said, product.right))
-    end = f": {lacking} would be no whole number" if lacking else ""
-    return PerfgridError(f"{where}{said(product.left)} is not {right}{end}")
+    known = [name for name in product.right if name != lacking]
+    total = product.total([float(name) if name.isdigit() else values[name] for name in known])
+    right = (" + " if product.sums else " x ").join(map(said, known)) + (f" = {total:g}" if len(known) > 1 else "")
+    if lacking == product.left:
+        return PerfgridError(f"{where}{lacking} would be {right}, which is not a whole number")
+    relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
+    return PerfgridError(f"{where}{said(product.left)} {relation} {right}")
 
 
 def matches(pattern: str, key: str) -> bool:

@@ -49,7 +49,7 @@ class Reader:
             if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
                 span = f"since {row.since}" if row.since else f"until {row.until}"
                 raise PerfgridError(
-                    f"{settings.files[key]}: {self.form.shown(key)} is no key of {self.form.title} {self.version} "
+                    f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
                     f"({span}): state the version, as in --format {self.form.name}@{self.form.versions[-1]}"
                 )
             values[name], files[name] = value, settings.files[key]

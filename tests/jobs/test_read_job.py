@@ -14,7 +14,8 @@ from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import combinations
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.suggest import sense, suggest
+from perfgrid.jobs.suggest import suggest
+from perfgrid.jobs.suggestions import sense
 
 SCRIPT = """#!/bin/bash
 NODES=${NODES:-4}
