@@ -26,6 +26,7 @@ BESIDE = {"training": (), "inference": ("time_to_first_token", "time_per_output_
 MOST = 6000  # combinations that are tried
 TRIED = 48  # of them, the fastest: whether the framework can express them
 FASTER = 0.9995  # of the time of the job: what gains less would be shown as +0.0 %
+ABSENT = "absent"  # a setting that is not stated
 LOAD = ("batch", "batch_rule", "request_rate")  # of the question, not of the settings of a server
 
 
@@ -180,8 +181,13 @@ def in_both(settings: Iterable[tuple[str, str, str]]) -> tuple[tuple[str, str, s
 
 def distinct(changes: Iterable[Change]) -> tuple[Change, ...]:
     """The best of the changes of the same settings in the same sense, one of those of the same effect; ties last."""
+
+    def rank(change: Change) -> Any:
+        removed = sum(after == ABSENT for _, _, after in change.settings)
+        return change.tied, round(change.ratio, 6), removed, len(change.settings)
+
     told, seen = [], set[Any]()
-    for change in sorted(changes, key=lambda c: (c.tied, round(c.ratio, 6), len(c.settings))):
+    for change in sorted(changes, key=rank):
         settings = frozenset((key, sense(*ends)) for key, *ends in change.settings)
         effect = (frozenset(change.changes), f"{change.ratio:.6g} {change.memory:.6g}")
         if seen.isdisjoint((settings, effect)):
@@ -193,10 +199,10 @@ def distinct(changes: Iterable[Change]) -> tuple[Change, ...]:
 def sense(before: str, after: str) -> str:
     """Whether a setting grows or shrinks; a word is its own sense."""
     try:
-        return "up" if float(after) > float("-inf" if before == "absent" else before) else "down"
+        return "up" if float(after) > float("-inf" if before == ABSENT else before) else "down"
     except ValueError:
         return after
 
 
 def _text(value: Any) -> str:
-    return "absent" if value is None else "on" if value is True else text_of(value)
+    return ABSENT if value is None else "on" if value is True else text_of(value)

@@ -283,7 +283,8 @@ def calibrate(
         kept.remove(k)
     if not kept:
         raise PerfgridError(
-            f"too few rows inform a constant of {', '.join(entries)}: found {len(rows)}, each constant needs {ROWS_PER_CONSTANT}"
+            f"too few rows inform a constant of {', '.join(entries)}: found {len(rows)}, "
+            f"and each constant needs {ROWS_PER_CONSTANT}"
         )
     model = Model(catalog, rows, [constants[k] for k in kept])
     found, measured = fit(model), model.measured
