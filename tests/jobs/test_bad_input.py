@@ -385,3 +385,49 @@ def test_deployments_are_read_by_their_pools():
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))
+
+
+CUT = "SHAPE=(--num-layers 32 --hidden-size 4096)\nTP=4\nMICRO_BATCH_SIZE=2\nRANKS=(--micro-batch-size 1 --tensor-model-parallel-size $TP"
+VLLM = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 8 --max-num-seqs 32"
+TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlocal_batch_size = 2\n'
+SHARDED = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"a.sh": CUT}, "a.sh: no command takes the options in SHAPE, RANKS: the script ends before its launch"),
+        ({"a.json": SHARDED[:60]}, "a.json: not valid JSON: .*: the text ends early"),
+        ({"a.toml": TITAN[:-9]}, "a.toml: not valid TOML"),
+        (
+            {"a.sh": "CONFIG_FILE=./models/llama3_8b.toml ./run_train.sh"},
+            r"settings are in ./models/llama3_8b.toml, .*",
+        ),
+        ({"a.sh": RUN + LLAMA + BATCH, "b.sh": VLLM}, "b.sh is a configuration of vLLM, the others are of Megatron-LM"),
+        ({"a.toml": TITAN, "b.json": SHARDED}, "b.json is a configuration of DeepSpeed, the others are of torchtitan"),
+        ({"a.sh": "python -m dynamo.vllm --model x", "b.toml": TITAN}, "a.sh starts workers of Dynamo, b.toml none"),
+    ],
+)
+def test_files_without_a_format_say_what_they_lack(texts, message):
+    with pytest.raises(PerfgridError, match=message) as error:
+        read_job(texts)
+    assert one_line(str(error.value)) == str(error.value)
+
+
+def test_files_that_are_one_job_together():
+    """Lists of one script that another one launches, and a configuration with overrides of the framework's launcher."""
+    launch = f"{RUN} ${{SHAPE[@]}} ${{RANKS[@]}} {LLAMA.replace(SHAPE, '')} {BATCH}"
+    shape = SHAPE.replace("\n", " ")
+    job = read_job({"a.sh": f"SHAPE=({shape})\nTP=4\nRANKS=(--tensor-model-parallel-size $TP)", "b.sh": launch})
+    assert (job.format.name, job.values["tp"], job.values["devices"]) == ("megatron-lm", 4, 16)
+    over = "NGPU=4 CONFIG_FILE=a.toml ./run_train.sh --training.local_batch_size 1"
+    job = read_job({"a.toml": TITAN, "b.sh": over})
+    assert {n: job.values[n] for n in ("devices", "microbatch", "sequence_length")} == {
+        "devices": 4,
+        "microbatch": 1,
+        "sequence_length": 8192,
+    }
+    assert job.model is not None
+    assert job.model.name == "llama-3.1-8b"
+    newer = read_job("NGPU=8 MODULE=llama3 CONFIG=llama3_70b ./run_train.sh --training.seq_len 4096")
+    assert (newer.version, newer.values["devices"], newer.model and newer.model.name) == ("0.3", 8, "llama-3.1-70b")

@@ -47,7 +47,7 @@ def predicted(text):
 
 
 def test_suggestions_for_pools_agree_with_the_studies_of_the_changed_jobs():
-    """Of one pool, of both pools' formats, and of workers that change pools: three of 4 devices decode, one prefills."""
+    """Of one pool, of both pools' formats, and of workers that change pools: one prefills, three decode."""
     text = pools(2, 4, (1, 3))
     found = suggest(read_job(text, stated=STATED), DEVICE, load_catalog())
     assert found.value == pytest.approx(predicted(text), rel=1e-9)
