@@ -176,6 +176,10 @@ class Format(_Row):
         inner = key.partition(".")[2]
         return inner if inner.partition(".")[0] in self.tables else self.by_last_name.get(key.rpartition(".")[2], key)
 
+    def stating(self, key: str) -> list[Case]:
+        """The cases that a key states by its presence."""
+        return [c for c in self.cases if c.keys.get(key, False) is not False or key in c.contains]
+
     def matters(self, key: str) -> bool:
         """Whether a stated key states a quantity."""
         return self.name_of(key) in self.by_name or key in self.renamed

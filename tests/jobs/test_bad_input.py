@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, one_line
+from perfgrid.jobs.design import written
 from perfgrid.jobs.formats import format_of, formats, glossary
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.recipes import recipes_of
@@ -80,9 +82,22 @@ def test_nothing_is_understood_silently():
 
 
 def test_a_key_of_another_version_is_refused_by_its_version():
-    text = RUN + LLAMA + BATCH + "--expert-tensor-parallel-size 1"
-    with pytest.raises(PerfgridError, match=r"Megatron-LM 0.10 has no --expert-tensor-parallel-size \(since 0.11\)"):
-        read_job(text, format="megatron-lm@0.10")
+    text = RUN + LLAMA + BATCH
+    for keys, version, since in (
+        ("--mtp-num-layers 1", "0.10", "0.12"),
+        ("--expert-tensor-parallel-size 1", "0.9", "0.10"),
+        ("--cp-comm-type a2a", "0.8", "0.10"),
+        ("--recompute-granularity selective --recompute-modules core_attn", "0.11", "0.12"),
+    ):
+        name = keys.split()[-2]
+        with pytest.raises(PerfgridError, match=rf"Megatron-LM {version} has no {name} \(since {since}\): state the"):
+            read_job(text + keys, format=f"megatron-lm@{version}")
+        assert read_job(text + keys, format=f"megatron-lm@{since}").version == since
+    form, model = format_of("megatron-lm")[0], load_catalog().entry("model", "deepseek-v3")
+    values = {"devices": 8, "tp": 8, "pp": 1, "cp": 1, "dp": 1, "sequence_length": 4096, "global_batch": 8}
+    noted = {version: written(values, model, form, version).notes for version in ("0.9", "0.12")}
+    assert any("0.9 has no keys for" in note and "kv_lora_rank" in note for note in noted["0.9"])
+    assert not any("has no keys for" in note for note in noted["0.12"])
     with pytest.raises(PerfgridError, match=r"version '9.9' is not known"):
         read_job(text, format="megatron-lm@9.9")
     with pytest.raises(PerfgridError, match=r"no format 'megatron'.*megatron-lm"):
@@ -387,7 +402,7 @@ def test_deployments_are_read_by_their_pools():
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))
 
 
-CUT = "SHAPE=(--num-layers 32 --hidden-size 4096)\nTP=4\nMICRO_BATCH_SIZE=2\nRANKS=(--micro-batch-size 1 --tensor-model-parallel-size $TP"
+CUT = "SHAPE=(--num-layers 32 --hidden-size 4096)\nTP=4\nRANKS=(--micro-batch-size 1 --tensor-model-parallel-size $TP"
 VLLM = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 8 --max-num-seqs 32"
 TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlocal_batch_size = 2\n'
 SHARDED = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}'
