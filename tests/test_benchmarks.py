@@ -1,8 +1,12 @@
 """The benchmark study is what its page says, and plain broadcasting gives the evaluator's values."""
 
+import json
+
 import numpy as np
 import pytest
+from PIL import Image
 
+from benchmarks import history
 from benchmarks.evaluate import broadcast, counts
 from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRID_SERVING, GRIDS, SERVING, full_grid_outputs, sized
 from benchmarks.search import exactness
@@ -50,6 +54,21 @@ def test_the_serving_grid_is_what_its_file_says():
     assert full_grid_outputs(hybrids) == full_grid_outputs(ordinary)
     evaluated = [sum(not q.small for q in plan.quantities.values()) for plan in (hybrids, ordinary)]
     assert 0 < evaluated[0] - evaluated[1] < 15
+
+
+def test_the_picture_of_the_history_shows_its_entries():
+    """Its marks are the entries' rates, and the file was drawn from them (`python -m benchmarks.history`)."""
+    entries = json.loads(history.FILE.read_text(encoding="utf-8"))["history"]
+    drawn = history.picture(entries)
+    with Image.open(history.PICTURE) as image:
+        assert image.info["Description"] == repr(drawn)
+    (dense, _), (_, best_5d) = (panel.series for panel in drawn.panels)
+    assert (entries[int(dense.x[0])]["dense_values"], dense.y[0]) == (2e9, 2.0)
+    ranges = {
+        int(x): (low * 1e6, high * 1e6) for x, low, high in zip(best_5d.x, best_5d.low, best_5d.high, strict=True)
+    }
+    stated = {i: entry["5d_best_points"] for i, entry in enumerate(entries) if "5d_best_points" in entry}
+    assert ranges == {i: pytest.approx((min(v), max(v)) if isinstance(v, list) else (v, v)) for i, v in stated.items()}
 
 
 FEW = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import perfgrid as pg
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.schema import AXIS_LABELS
@@ -16,7 +17,7 @@ CATALOG = load_catalog()
 ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values()]
 MODELS = list(CATALOG.tables["model"].values())
 DEVICES = list(CATALOG.tables["device"].values())
-FORMULAS = Path(__file__).parent.parent / "perfgrid" / "formulas"
+FORMULAS = Path(pg.__file__).parent / "formulas"
 FORMULA_FILES = sorted(f for f in FORMULAS.rglob("*.py") if f.parent.name != "schedules")
 SCHEDULE_FILES = sorted(FORMULAS.glob("collectives/schedules/*.py"))
 

@@ -329,6 +329,7 @@ def test_ways_that_do_not_fit_are_not_offered(monkeypatch):
 def test_local_workers_share_the_memory_of_this_machine(monkeypatch):
     plan = small.study().plan()
     monkeypatch.setattr("perfgrid.results.memory.peaks", lambda *_, **__: {".zarr": 4 * 10**9, ".nc": 10**9, ".pgf": 1})
+    monkeypatch.setattr("perfgrid.results.memory.resident_memory", lambda: 3 * 10**8)
     monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 9 * 10**9)
     check_memory(plan, "x", way=".zarr", processes=2)
     with pytest.raises(pg.PerfgridError, match=r"by 3 processes take 12\.\d GB .* or fewer --workers"):

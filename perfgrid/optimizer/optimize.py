@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .knobs import Knobs, once, refuse_contradictions
 from .loosened import loosened
 from .part import TOGETHER
 from .problem import Problem
-from .sampled import in_common
+from .sampled import as_stated, in_common
 from .search import best_found
 
 MOST_POINTS = 10_000  # of a Pareto front
@@ -188,7 +189,13 @@ def problem_of(
     held = once(held, knobs)
     refuse_contradictions(study.name, knobs, held)
     objective = minimize or maximize or ""
-    return Problem(studies, knobs, objective, maximize is not None, held, choose, jointly, quantile, together)
+    asked_for = knobs, objective, maximize is not None, held, choose, jointly
+    problem = Problem(studies, *asked_for, quantile, together)
+    if quantile is not None:
+        stated_studies = {name: (as_stated(one), weight) for name, (one, weight) in studies.items()}
+        with suppress(PerfgridError):  # estimates as they are stated may leave no design
+            problem.stated = Problem(stated_studies, *asked_for, None, together)
+    return problem
 
 
 def _check_axes(name: str, studies: Mapping[str, Study], choose: Sequence[str], jointly: Sequence[str]) -> None:

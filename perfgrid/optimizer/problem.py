@@ -75,6 +75,7 @@ class Problem:
         self.optima = int(np.prod(self.group_sizes, dtype=int))  # each of which is the best of so many joint labels
         self.labels = int(np.prod(self.label_sizes, dtype=int))
         self.groups = self.optima * self.labels
+        self.stated: Problem | None = None  # of an optimisation over samples: the same with estimates as stated
         self.positive = True  # whether the objective is positive: then its logarithm is minimised
 
     # -- exact, all layouts ---------------------------------------------------------------------------------------

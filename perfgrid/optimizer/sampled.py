@@ -39,6 +39,12 @@ def in_common(name: str, studies: Mapping[str, Study], level: float) -> dict[str
     return {key: _with(one, drawn) for key, one in studies.items()}
 
 
+def as_stated(study: Study) -> Study:
+    """The study without samples: every estimate has its stated value."""
+    axes = tuple(a for a in study.space.axes if a.name != SAMPLE)
+    return replace(study, space=replace(study.space, axes=axes))
+
+
 def _samples(study: Study) -> Axis:
     return next(a for a in study.space.axes if a.name == SAMPLE)
 

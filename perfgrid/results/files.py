@@ -35,6 +35,7 @@ KINDS = {  # of what is written, by suffix
     ".pgf": "a factored result",
     ".toml": "catalog files are TOML",
     ".csv": "rows are CSV",
+    ".jsonl": "records are lines of JSON",
     ".html": "pages are HTML",
     ".png": "a picture",
     ".svg": "a picture",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+import perfgrid as pg
 from perfgrid.jobs.formats import format_of, formats
 from perfgrid.jobs.read import read_job
-from tests.paths import ROOT
 
 JOBS = tomllib.loads((Path(__file__).parent / "public.toml").read_text())["job"]
 LEAST = 0.95  # of all keys: known to perfgrid, each with what it states or why it is ignored
@@ -119,7 +119,7 @@ def test_nearly_all_keys_of_public_configurations_are_known():
 
 def recorded(name):
     """Plan and workload of a record."""
-    for path in (ROOT / "perfgrid" / "validation" / "records").glob("mlperf_*.jsonl"):
+    for path in (Path(pg.__file__).parent / "validation" / "records").glob("mlperf_*.jsonl"):
         for line in path.read_text().splitlines():
             if (record := json.loads(line))["id"] == name:
                 return record["plan"], record["workload"]

@@ -139,6 +139,8 @@ def test_the_commands_take_tables_and_logs(tmp_path, job, capsys):
     imported("records").main(["read", str(log), "-o", str(mine), *options], standalone_mode=False)
     (found,) = read(mine)
     assert found == read(log, job=(job,), on="h100-sxm-80gb")[0]
+    with pytest.raises(PerfgridError, match=r"'mine': records are lines of JSON; the file name must end in \.jsonl"):
+        imported("records").main(["read", str(log), "-o", "mine", *options], standalone_mode=False)
     rows = [[*(BASE | {"tp": tp, "gbs": 128 * n}).values(), 8000] for tp in (1, 2, 4) for n in (1, 2, 4, 8)]
     table(tmp_path, [*BASE, "tokens/s/GPU"], *rows, name=sweep.name)
     arguments = [str(sweep), "--software", "megatron-core", "--constant", "library_efficiency"]

@@ -92,6 +92,8 @@ def test_a_robust_optimum_is_that_of_the_quantile():
     assert found.objective.item() == pytest.approx(best.fun, rel=2e-3)
     assert found.objective.item() == pytest.approx(bad_case(found.module_area.item()), rel=1e-9)
     assert found.kkt_residual.item() < 1e-4
+    nominal = pg.optimize(device(axes={n: axes[n] for n in ("node", "package")}), "price_of_area", over=AREA, choose=[])
+    assert found.objective.item() <= bad_case(nominal.module_area.item())
     limited = pg.optimize(
         study, "price_of_area", over=AREA, choose=[], quantile=0.9, subject_to="silicon_cost < 60 USD"
     )

@@ -19,13 +19,13 @@ from perfgrid.results.schema import STORE_ATTRIBUTE, stored
 
 try:
     import zarr
-    from zarr.codecs import BloscCodec, BloscShuffle
+    from zarr.codecs import BloscCodec
     from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 except ImportError:
     raise PerfgridError("a .zarr store needs the package zarr: pip install 'perfgrid[stream]'") from None
 
 METADATA = "zarr.json"  # of a store, and of every array in it
-COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle=BloscShuffle.shuffle)
+COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle="shuffle")
 
 
 def write_template(path: Path, template: xr.Dataset, chunks: Mapping[str, tuple[int, ...]]) -> None:
