@@ -297,7 +297,8 @@ def _contradiction(
     if lacking == product.left:
         return PerfgridError(f"{where}{lacking} would be {right}, which is not a whole number")
     relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
-    return PerfgridError(f"{where}{said(product.left)} {relation} {right}")
+    when = " and ".join(f"{name} {sign} {limit}" for name, sign, limit in product.when)
+    return PerfgridError(f"{where}{said(product.left)} {relation} {right}{when and f', where {when}'}")
 
 
 def matches(pattern: str, key: str) -> bool:
