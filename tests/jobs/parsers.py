@@ -162,7 +162,12 @@ def accelerate():
     def listed():
         parser = launch_command_parser()
         for field in dataclasses.fields(ClusterConfig):
-            yield field.name, PLAIN.get(getattr(field.type, "__name__", field.type), "str"), "", text(field.default)
+            yield (
+                field.name,
+                PLAIN.get(str(getattr(field.type, "__name__", field.type)), "str"),
+                "",
+                text(field.default),
+            )
         for group in parser._action_groups:
             own = tables.get((group.title or "").split()[0].removesuffix("Arguments"))
             of = argparse.Namespace(_actions=group._group_actions)
