@@ -12,7 +12,9 @@ import pytest
 import perfgrid as pg
 from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
+from perfgrid.catalog import load_catalog
 from perfgrid.cli.arguments import sizes_in
+from perfgrid.jobs.formats import formats
 
 from .test_answers import perfgrid
 
@@ -120,3 +122,22 @@ def test_numbers_of_devices_and_of_tokens():
     for text in ("8-", "-8", "a-b", "1.5"):
         with pytest.raises(pg.PerfgridError, match="needs whole numbers"):
             sizes_in(text)
+
+
+def test_an_answer_says_what_decides_and_which_devices_do_not_fill_their_domains():
+    found = pg.train("llama-2-7b", "h100-sxm-80gb", [8, 12, 16])
+    assert repr(found).splitlines()[1] == "Best: lowest time per step"
+    (warning,) = found.attrs["warnings"]
+    assert warning.startswith("12 x h100-sxm-80gb do not fill their scale-up domains of 8: ")
+    served = pg.serve("llama-2-7b", "h100-sxm-80gb", 1, rate=0.5)
+    assert "Best: lowest time per request" in repr(served)
+
+
+def test_one_training_stack_stands_for_what_nothing_states():
+    """Of answers and studies the same as of jobs of Megatron-LM and of records without software."""
+    usual = formats()["megatron-lm"].software
+    catalog = load_catalog()
+    assert catalog.variables["training_software"].default == usual
+    assert f"software: {usual}" in pg.train("llama-2-7b", "h100-sxm-80gb", 8).attrs["assumptions"]
+    bare = pg.Study.make(outputs=["optimizer_traffic"], axes={"optimizer_state_size": [12]})
+    assert bare.defaults["software"] == usual

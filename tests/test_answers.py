@@ -224,7 +224,7 @@ def test_a_run_keeps_its_limits_on_time_and_cost():
 
 def test_a_guessed_stack_widens_the_interval_to_what_other_stacks_would_take():
     guessed = pg.train("llama-2-7b", "h100-sxm-80gb", 8)
-    stated = pg.train("llama-2-7b", "h100-sxm-80gb", 8, software="megatron-lm")
+    stated = pg.train("llama-2-7b", "h100-sxm-80gb", 8, software="megatron-core")
     assert guessed["step_time"].item() == stated["step_time"].item()
     (low, high), (near, far) = (np.log(a["step_time_interval"].values.ravel()) for a in (guessed, stated))
     value = np.log(stated["step_time"].item())

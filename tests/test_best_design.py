@@ -44,7 +44,7 @@ def study(files):
 
 
 @pytest.fixture
-def told(monkeypatch, capsys):
+def printed(monkeypatch, capsys):
     """What a command that has to succeed prints."""
 
     def printed(*arguments):
@@ -56,24 +56,24 @@ def told(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_best_design_is_that_of_best(name, files, study, told):
+def test_the_best_design_is_that_of_best(name, files, study, printed):
     """By the command and by the public function, on a study and on its results; some labels held, coordinates too."""
     for held, labels in (({}, []), ({"device": "a100-sxm-80gb"}, ["--at", "device=a100-sxm-80gb"])):
         over = [axis for axis in OVER if axis not in held]
         first = pg.best(study, over, "step_time", at={"hbm_bandwidth": 1, **held}).squeeze()
-        found = json.loads(told("explain", files / name, "step_time", "--at", "best", *labels, "--json"))
+        found = json.loads(printed("explain", files / name, "step_time", "--at", "best", *labels, "--json"))
         assert found["story"]["value"] == pytest.approx(first.step_time.item(), rel=1e-6)
         for axis in ("model", "device", "microbatch", "parallelism"):
             assert str(found["point"][axis]) == str(first[axis].item())
         subject = study if name.endswith("toml") else pg.open_result(files / name)
         assert float(pg.explain(subject, "step_time", held).derivation.value) == pytest.approx(found["story"]["value"])
     eight = pg.best(study, ["model", "device", "microbatch", "parallelism"], "step_time", at={"hbm_bandwidth": 0.5})
-    point = json.loads(told("kernels", files / name, "--at", "best,devices=8,hbm_bandwidth=0.5", "--json"))["point"]
+    point = json.loads(printed("kernels", files / name, "--at", "best,devices=8,hbm_bandwidth=0.5", "--json"))["point"]
     assert point["parallelism"] == eight.parallelism.sel(devices=8).item()
 
 
 @pytest.mark.parametrize("suffix", ["nc", "pgf"])
-def test_labels_with_units_are_those_of_a_study_and_of_its_result(suffix, tmp_path, told):
+def test_labels_with_units_are_those_of_a_study_and_of_its_result(suffix, tmp_path, printed):
     bill = pg.Study.make(
         workload="manufacturing",
         outputs=["die_cost"],
@@ -86,12 +86,12 @@ def test_labels_with_units_are_those_of_a_study_and_of_its_result(suffix, tmp_pa
         cost = pg.explain(what, "die_cost", at | {"device": "b200"}).derivation.value
         assert cost == pytest.approx(dear.sel(device="b200").item())
         assert pg.best(what, "device", "die_cost", at=at).die_cost.item() == pytest.approx(dear.min().item())
-    out = told("explain", tmp_path / f"bill.{suffix}", "die_cost", "--at", "wafer_price=20 kUSD")
+    out = printed("explain", tmp_path / f"bill.{suffix}", "die_cost", "--at", "wafer_price=20 kUSD")
     assert "wafer_price=20000.0" in out
 
 
-def test_one_line_tells_which_design_it_is(files, told):
-    out = told("explain", files / FORMATS[0], "step_time", "--at", "device=h100-sxm-80gb", "--at", "tp=2")
+def test_one_line_tells_which_design_it_is(files, printed):
+    out = printed("explain", files / FORMATS[0], "step_time", "--at", "device=h100-sxm-80gb", "--at", "tp=2")
     line = re.sub(r"\s+", " ", out.partition("\nat ")[0])
     assert re.fullmatch(
         r"at the best design \(least step_time\): model=llama-2-7b, microbatch=\d, parallelism=tp2\S+, "
@@ -99,31 +99,31 @@ def test_one_line_tells_which_design_it_is(files, told):
         line,
     )
     labels = "model=llama-2-7b,device=h100-sxm-80gb,microbatch=1,parallelism=tp2.pp1.dp4"
-    assert told("timeline", files / FORMATS[0], "--at", labels).startswith("at hbm_bandwidth=1.0\n")
-    assert "best" not in told("kernels", files / FORMATS[0], "--at", f"{labels},hbm_bandwidth=2")
-    json.loads(told("timeline", files / FORMATS[0], "--json"))
+    assert printed("timeline", files / FORMATS[0], "--at", labels).startswith("at hbm_bandwidth=1.0\n")
+    assert "best" not in printed("kernels", files / FORMATS[0], "--at", f"{labels},hbm_bandwidth=2")
+    json.loads(printed("timeline", files / FORMATS[0], "--json"))
 
 
-def test_the_study_says_what_is_best_and_at_which_labels(tmp_path, study, told):
+def test_the_study_says_what_is_best_and_at_which_labels(tmp_path, study, printed):
     (tmp_path / "study.toml").write_text(tomli_w.dumps(CONTENT | {"best": CHEAPEST}))
     pg.save(pg.load_study(tmp_path / "study.toml"), tmp_path / "result.nc")
     at = {"hbm_bandwidth": 2, "microbatch": 2}
     least = pg.best(study, [a for a in OVER if a != "microbatch"], "memory_per_device", at=at).squeeze()
     for name in ("study.toml", "result.nc"):
-        found = json.loads(told("explain", tmp_path / name, "memory_per_device", "--json"))
+        found = json.loads(printed("explain", tmp_path / name, "memory_per_device", "--json"))
         assert found["story"]["value"] == pytest.approx(least.memory_per_device.item(), rel=1e-6)
         assert {k: float(found["point"][k]) for k in at} == at
-        assert "(least memory_per_device)" in told("explain", tmp_path / name, "step_time")
+        assert "(least memory_per_device)" in printed("explain", tmp_path / name, "step_time")
     most = {"outputs": ["tokens_per_second"], "best": {"over": "parallelism", "maximize": "tokens_per_second"}}
     (tmp_path / "most.toml").write_text(tomli_w.dumps(CONTENT | most))
-    assert "(largest tokens_per_second)" in told("timeline", tmp_path / "most.toml")
+    assert "(largest tokens_per_second)" in printed("timeline", tmp_path / "most.toml")
 
 
-def test_chosen_designs_are_searched_too(study, tmp_path, told):
+def test_chosen_designs_are_searched_too(study, tmp_path, printed):
     """Of a result of ``best`` the best group, of each rank that is named."""
     found = pg.best(study, ["parallelism", "microbatch"], "step_time", count=2)
     pg.save(found, tmp_path / "best.nc")
-    point = json.loads(told("explain", tmp_path / "best.nc", "step_time", "--json"))
+    point = json.loads(printed("explain", tmp_path / "best.nc", "step_time", "--json"))
     least = found.step_time.sel(hbm_bandwidth=1).min().item()
     assert point["story"]["value"] == pytest.approx(least, rel=1e-6)
     second = pg.explain(found, "step_time", {"rank": 2, "devices": 8})

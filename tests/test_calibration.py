@@ -113,7 +113,7 @@ def test_a_calibrated_value_is_no_prior_for_itself():
 def test_few_records_carry_no_constant(tmp_path):
     lines = next(f for f in record_files(()) if f.name.startswith("llmfoundry_h100")).read_text().splitlines()
     (tmp_path / "few.jsonl").write_text("\n".join(lines[:9]), encoding="utf-8")
-    with pytest.raises(PerfgridError, match="too few rows inform a constant of llm-foundry: there are 9, and 10"):
+    with pytest.raises(PerfgridError, match="too few rows inform a constant of llm-foundry: 9 found, 10"):
         calibrate(tmp_path / "few.jsonl", entries=["llm-foundry"], names=["library_efficiency"])
     with pytest.raises(PerfgridError, match="uses software vllm; records use llm-foundry"):
         calibrate(tmp_path / "few.jsonl", entries=["vllm"], names=["library_efficiency"])

@@ -207,7 +207,7 @@ def test_mistakes_in_a_bibliography(tmp_path):
         ("devices", "b200", ["'devices'", "'device'"]),
     ],
 )
-def test_unknown_entries_are_told_with_the_nearest(kind, name, parts):
+def test_unknown_entries_are_reported_with_the_nearest(kind, name, parts):
     with pytest.raises(PerfgridError) as caught:
         CATALOG.entry(kind, name)
     for part in parts:
@@ -378,13 +378,13 @@ scale_up_sides = { first = 4, second = 2 }
 
 
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "message"),
     [
         ({"kind": "code"}, "lists its codes"),
         ({"codes": ["a"]}, "lists its codes"),
         ({"kind": "code", "codes": ["a", "b"], "optional": True, "default": "c"}, "none of its codes"),
     ],
 )
-def test_a_code_of_the_glossary_lists_its_words(stated, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_code_of_the_glossary_lists_its_words(stated, message):
+    with pytest.raises(ValueError, match=message):
         Variable(name="x", unit="1", meaning="X", of="workload", **stated)

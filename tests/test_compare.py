@@ -90,7 +90,7 @@ def test_an_identical_design_differs_in_nothing_but_what_was_swept(study):
         ({"devices": 16}, {"device": "h100-sxm-80gb"}, {}, "both sides come to the same design"),
     ],
 )
-def test_bad_sides_are_told(study, a, b, at, sentence):
+def test_bad_sides_are_reported(study, a, b, at, sentence):
     with pytest.raises(PerfgridError, match=sentence):
         compare(study, a, b, at)
 
@@ -98,7 +98,7 @@ def test_bad_sides_are_told(study, a, b, at, sentence):
 BOTH = {"device": "a100-sxm-80gb", "hbm_bandwidth": 1}
 
 
-def test_sides_that_come_to_the_same_design_are_told(study):
+def test_sides_that_come_to_the_same_design_are_reported(study):
     fastest = compare(study, *SIDES, at={"devices": 16}).a["parallelism"]
     with pytest.raises(PerfgridError, match=r"both sides come to the same design: .*device=a100-sxm-80gb"):
         compare(study, {"devices": 16}, {"parallelism": fastest}, at={"device": "a100-sxm-80gb"})
@@ -233,7 +233,7 @@ def test_requests_compare_by_what_they_wait_for(tmp_path, monkeypatch, capsys):
         compare(served, other=Study.make(**STUDY))
 
 
-def test_steps_that_are_the_same_are_told(tmp_path, monkeypatch, capsys):
+def test_steps_that_are_the_same_are_reported(tmp_path, monkeypatch, capsys):
     axes = STUDY["axes"] | {
         "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
         "device": ["h100-sxm-80gb"],

@@ -155,7 +155,7 @@ def test_files_cut_short(refused, suffix, part):
 
 
 @pytest.mark.parametrize("member", ["step_time/c.0.0.0.0", "parallelism/c/0"])
-def test_chunks_that_are_emptied_are_told_by_name(refused, made, member):
+def test_chunks_that_are_emptied_are_reported_by_name(refused, made, member):
     damage = lambda path: (path / member).write_bytes(b"")  # noqa: E731
     assert (made / "r.zarr" / member).exists()
     name = member.split("/")[0]

@@ -180,7 +180,7 @@ def test_a_group_without_a_design_tells_what_forbids_most(path, objective, prese
         assert other.forbidden_by.item() == one.forbidden_by.item()
 
 
-def test_reasons_are_only_told_where_a_group_is_without(path):
+def test_reasons_are_only_reported_where_a_group_is_without(path):
     study = pg.load_study(path, ['axes.model=["llama-2-7b"]'])
     found = pg.best(study)
     assert found.found.all()
@@ -270,7 +270,7 @@ def test_a_table_without_any_design(path, monkeypatch, capsys, tmp_path):
         assert set(kept.forbidden_by.values.reshape(-1)) == {MEMORY}
 
 
-def test_wrong_names_are_told_together(path, monkeypatch, capsys):
+def test_wrong_names_are_reported_together(path, monkeypatch, capsys):
     status, _, err = run(monkeypatch, capsys, "best", path, "--over", "paralelism,microbach", "--minimize", "step_time")
     assert status == 2
     assert "'paralelism'; did you mean 'parallelism'? Also: the study has no axis 'microbach'" in err
@@ -283,7 +283,7 @@ def test_wrong_names_are_told_together(path, monkeypatch, capsys):
         pg.function(pg.load_study(path), "step_time", over=["hbm_bandwith", "hbm_capasity"])
 
 
-def test_limits_of_a_front_are_told_like_other_numbers(path, monkeypatch, capsys):
+def test_limits_of_a_front_are_reported_like_other_numbers(path, monkeypatch, capsys):
     one = (
         "--set",
         'axes.device=["mi325x"]',

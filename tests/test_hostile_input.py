@@ -30,7 +30,7 @@ def write(folder, **changed: str):
 def refused(monkeypatch, capsys, tmp_path):
     """Run a command that must be refused in one line."""
 
-    def check(*arguments: Any, told: str):
+    def check(*arguments: Any, message: str):
         before = sorted(tmp_path.iterdir())
         status, out, err = run(monkeypatch, capsys, *arguments)
         assert status == 2, err
@@ -38,7 +38,7 @@ def refused(monkeypatch, capsys, tmp_path):
         assert err.startswith("perfgrid: ")
         assert len(err.strip().splitlines()) == 1
         assert len(err) < 5000
-        assert told in err
+        assert message in err
         assert sorted(tmp_path.iterdir()) == before
 
     return check
@@ -58,26 +58,28 @@ def refused(monkeypatch, capsys, tmp_path):
 )
 def test_only_files_of_some_size_are_read(refused, tmp_path, arguments, name):
     os.mkfifo(tmp_path / name)
-    refused(*arguments, tmp_path / name, told="it is a pipe or a device and no file")
+    refused(*arguments, tmp_path / name, message="it is a pipe or a device and no file")
     (tmp_path / name).unlink()
     with open(tmp_path / name, "wb") as file:
         file.truncate(2**26 + 1)
-    refused(*arguments, tmp_path / name, told="at most 64 MiB are read")
+    refused(*arguments, tmp_path / name, message="at most 64 MiB are read")
 
 
 def test_catalogs_of_a_study_are_files(refused, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused("plan", write(tmp_path, catalog='["pipe"]'), told="pipe: cannot be read: it is a pipe")
-    refused("plan", write(tmp_path, catalog='["a\\u0000b"]'), told="null")
+    refused("plan", write(tmp_path, catalog='["pipe"]'), message="pipe: cannot be read: it is a pipe")
+    refused("plan", write(tmp_path, catalog='["a\\u0000b"]'), message="null")
     chain = 'kind = "device"\n[x0]\nextends = "b200"\n' + "".join(
         f'[x{i}]\nextends = "x{i - 1}"\n' for i in range(1, 3000)
     )
     (tmp_path / "chain.toml").write_text(chain)
-    refused("plan", write(tmp_path, catalog='["chain.toml"]'), told="chain.toml, [x32] extends a chain of more than 32")
+    refused(
+        "plan", write(tmp_path, catalog='["chain.toml"]'), message="chain.toml, [x32] extends a chain of more than 32"
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"x = {DEEP}", "more than 64 tables or lists"),
         ("x = " + "{a = " * 5000 + "1" + "}" * 5000, "more than 64 tables or lists"),
@@ -87,10 +89,10 @@ def test_catalogs_of_a_study_are_files(refused, tmp_path):
         ('"a\\nb" = 1', "'a\\nb' holds characters that cannot be printed"),
     ],
 )
-def test_numbers_and_tables_within_limits(refused, tmp_path, text, told):
+def test_numbers_and_tables_within_limits(refused, tmp_path, text, message):
     (tmp_path / "study.toml").write_text(text)
-    refused("plan", tmp_path / "study.toml", told=told)
-    refused("catalog", "check", tmp_path / "study.toml", told=told)
+    refused("plan", tmp_path / "study.toml", message=message)
+    refused("catalog", "check", tmp_path / "study.toml", message=message)
     (tmp_path / "study.toml").unlink()
 
 
@@ -104,7 +106,7 @@ def test_numbers_and_tables_within_limits(refused, tmp_path, text, told):
     ],
 )
 def test_settings_within_limits(refused, tmp_path, setting):
-    refused("plan", write(tmp_path), "--set", setting, told="more than")
+    refused("plan", write(tmp_path), "--set", setting, message="more than")
 
 
 def test_tuples_of_python_studies_are_within_limits():
@@ -112,8 +114,8 @@ def test_tuples_of_python_studies_are_within_limits():
     deep: Any = 1.0
     for _ in range(100):
         deep = (deep,)
-    for values, told in (((10**400,), "integer of more than 308 digits"), (deep, "more than 64 tables or lists")):
-        with pytest.raises(PerfgridError, match=told):
+    for values, message in (((10**400,), "integer of more than 308 digits"), (deep, "more than 64 tables or lists")):
+        with pytest.raises(PerfgridError, match=message):
             pg.Study.make(**content, axes={"device": ["b200"], "wafer_price": {"scale": values}})
 
 
@@ -133,9 +135,9 @@ NAMES = ["a/b", ".", "..", "../../x", "", "a.b", "a b", "x" * 300, "-x", "a\\u00
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_axes_and_workloads(refused, tmp_path, name):
     zipped = write(tmp_path, **{f'axes__"{name.replace("__", "")}"': "{ zip = { wafer_price = [1e4] } }"})
-    told = "characters that cannot be printed" if "\\u" in name else "a name may hold"
-    refused("run", zipped, "-o", tmp_path / "r.zarr", told=told)
-    refused("plan", write(tmp_path, workloads=f'[{{ name = "{name}" }}]'), told="a name may hold")
+    message = "characters that cannot be printed" if "\\u" in name else "a name may hold"
+    refused("run", zipped, "-o", tmp_path / "r.zarr", message=message)
+    refused("plan", write(tmp_path, workloads=f'[{{ name = "{name}" }}]'), message="a name may hold")
 
 
 LABELS = ["2020-01-01", "12:00:00", "{ a = 1 }", "[1]", "[1, 2]", "true", "nan", "inf", '""', '" a"', '"a\\nb"']
@@ -145,7 +147,9 @@ LABELS += [f'"{"x" * 300}"', "1" + "0" * 300]
 @pytest.mark.parametrize("label", LABELS)
 def test_labels_of_rows(refused, tmp_path, label):
     path = write(tmp_path, axes__case=f"{{ zip = {{ wafer_price = [1e4, 2e4] }}, labels = ['other', {label}] }}")
-    refused("run", path, "-o", tmp_path / "result.nc", told="axes.case.labels: a label is a finite number, or a text")
+    refused(
+        "run", path, "-o", tmp_path / "result.nc", message="axes.case.labels: a label is a finite number, or a text"
+    )
 
 
 def test_legal_labels_stay():
@@ -159,7 +163,7 @@ def test_legal_labels_stay():
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"workload_parameters__yield_model": '"banana"'}, "yield_model must be one of"),
         ({"axes__yield_model": '["murphy", "banana"]'}, "axes.yield_model must be one of"),
@@ -203,16 +207,16 @@ def test_legal_labels_stay():
         ({"overrides__die_cost": "1e300"}, "overrides.die_cost must be"),
     ],
 )
-def test_every_table_is_checked_by_every_command(refused, tmp_path, changed, told):
+def test_every_table_is_checked_by_every_command(refused, tmp_path, changed, message):
     path = write(tmp_path, **changed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        refused("plan", path, told=told)
-        refused("run", path, told=told)
+        refused("plan", path, message=message)
+        refused("run", path, message=message)
 
 
 @pytest.mark.parametrize(
-    ("command", "option", "told"),
+    ("command", "option", "message"),
     [
         (["run"], "--dtype", "--dtype must be one of float32, float64, found 'float23'"),
         (["sensitivity"], "--dtype", "--dtype must be one of float32, float64, found 'float23'"),
@@ -220,13 +224,13 @@ def test_every_table_is_checked_by_every_command(refused, tmp_path, changed, tol
         (["formulas"], "--workload", "--workload must be one of training"),
     ],
 )
-def test_options_name_their_legal_values(refused, tmp_path, command, option, told):
+def test_options_name_their_legal_values(refused, tmp_path, command, option, message):
     files = [] if command == ["formulas"] else [write(tmp_path)]
-    refused(*command, *files, option, "float23", told=told)
+    refused(*command, *files, option, "float23", message=message)
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         (["best", "--over", "device", "--minimize", "die_cost", "--top"], "more than 1,000,000 in all"),
         (["distribution", "--of", "die_cost", "--bins"], "at most 100,000"),
@@ -235,8 +239,8 @@ def test_options_name_their_legal_values(refused, tmp_path, command, option, tol
         (["optimize", "--minimize", "die_cost", "--over", "wafer_price", "--pareto", "die_area", "--points"], "10,000"),
     ],
 )
-def test_counts_have_limits(refused, tmp_path, command, told):
-    refused(command[0], write(tmp_path), *command[1:], "99999999999999999999", told=told)
+def test_counts_have_limits(refused, tmp_path, command, message):
+    refused(command[0], write(tmp_path), *command[1:], "99999999999999999999", message=message)
 
 
 def test_precision_of_evaluate():

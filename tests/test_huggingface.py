@@ -305,7 +305,7 @@ def test_keys_of_single_architectures():
         (MORE["smollm3-3b"], {"use_sliding_window": True}, ["use_sliding_window = True", "only False"]),
     ],
 )
-def test_mistakes_are_told_by_key(config, changes, parts):
+def test_mistakes_are_reported_by_key(config, changes, parts):
     with pytest.raises(PerfgridError) as caught:
         values(config, **changes)
     sentence = str(caught.value)

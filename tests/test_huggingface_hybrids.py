@@ -128,7 +128,7 @@ def test_widths_and_states_of_mixers():
         (LLAMA_8B, {"model_type": "falcon_mamba"}, ["state-space layers", "not expressed"]),
     ],
 )
-def test_mistakes_are_told_by_key(config, changes, parts):
+def test_mistakes_are_reported_by_key(config, changes, parts):
     with pytest.raises(PerfgridError) as caught:
         values(config, **changes)
     sentence = str(caught.value)

@@ -155,20 +155,20 @@ def test_constants_calibrated_together_make_up_for_each_other(tmp_path, found, a
 
 
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "message"),
     [
         ("{ pointwise_pases = 0.5 }", "unknown quantity 'pointwise_pases'; did you mean 'pointwise_passes'"),
         ("{ pointwise_passes = 1.5 }", "correlation.pointwise_passes must lie between -1 and 1, found 1.5"),
         ("0.5", "correlation must be a table of other quantities, found 0.5"),
     ],
 )
-def test_a_correlation_is_checked(tmp_path, stated, told):
+def test_a_correlation_is_checked(tmp_path, stated, message):
     file = tmp_path / "bad.toml"
     file.write_text(
         'kind = "software"\n[nemo]\nextends = "nemo"\n'
         f"library_efficiency = {{ value = 0.9, low = 0.8, high = 1, correlation = {stated} }}\n"
     )
-    with pytest.raises(PerfgridError, match=told):
+    with pytest.raises(PerfgridError, match=message):
         load_catalog(file)
 
 

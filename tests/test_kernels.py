@@ -65,7 +65,7 @@ def test_the_command_lists_them(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, capsys, "kernels", path, "--at", "parallelism=tp3.pp1.dp1")[0] == 2
 
 
-def test_violated_constraints_of_the_design_are_told(monkeypatch, capsys, tmp_path):
+def test_violated_constraints_of_the_design_are_reported(monkeypatch, capsys, tmp_path):
     at = ("--set", "workload_parameters.zero=0", "--at", "parallelism=tp1.pp1.dp16")  # 18 bytes per parameter
     status, out, _ = run(monkeypatch, capsys, "kernels", write(tmp_path), *at)
     assert status == 0

@@ -110,7 +110,7 @@ def test_best_has_a_group_for_every_label_even_where_the_objective_is_the_same(r
     assert float(one.step_time) == float(result.step_time.sel(at))
 
 
-def test_labels_of_small_numbers_are_told_apart():
+def test_labels_of_small_numbers_are_reported_apart():
     made = small.study(axes={**small.CONTENT["axes"], "launch_overhead": [1e-9, 5e-9]})
     best = pg.best(pg.evaluate(made), "parallelism", minimize="step_time", at={"launch_overhead": 5e-9})
     assert float(best.launch_overhead) == 5e-9

@@ -20,7 +20,16 @@ from rich.cells import cell_len
 
 import perfgrid as pg
 import perfgrid.cli.run as run_module
-from perfgrid.analysis.number_text import READ_BACK, bare_unit, column, label_text, number, units_of, whole_number
+from perfgrid.analysis.number_text import (
+    READ_BACK,
+    bare_unit,
+    column,
+    count_text,
+    label_text,
+    number,
+    units_of,
+    whole_number,
+)
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
@@ -380,4 +389,5 @@ def test_units_without_a_prefix_and_whole_numbers_of_them():
     names = {"m^2": "mm2", "USD/byte": "$/GB", "byte": "B", "s": "s", "1": "", "USD/s": "$/h"}
     assert {unit: bare_unit(unit) for unit in names} == names
     assert all(bare_unit(unit) in units_of(unit) for unit in EVERY_UNIT)
+    assert [count_text(n, "point") for n in (0, 1, 12_672)] == ["0 points", "1 point", "12,672 points"]
     assert [whole_number(v, u) for v, u in ((3600.0, "s"), (16.0, "byte"), (0.55, "s"))] == ["1 h", "16 B", "550 ms"]

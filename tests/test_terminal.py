@@ -109,7 +109,7 @@ def test_a_file_is_whole_where_the_pipe_is_closed(folder):
     assert not list(folder.glob(".perfgrid-*"))
 
 
-def test_a_full_disk_is_told(folder):
+def test_a_full_disk_is_reported(folder):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "perfgrid", "formulas", "--json"]
         found = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)

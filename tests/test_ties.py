@@ -54,7 +54,7 @@ def test_nine_of_ten_of_a_further_source_by_hand():
     assert enough([np.arange(100.0), *(np.array([float(i)]) for i in range(18))]) == 17  # a hundred weigh as one
 
 
-def test_pairs_are_told_by_what_differs():
+def test_pairs_are_reported_by_what_differs():
     """Nine sources of five records: one, one of twice the devices, one of eight times those, one of another tp."""
     rows = []
     for source in range(9):

@@ -66,7 +66,7 @@ def test_a_bandwidth_is_what_a_ring_sends_over_every_link(compared):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "told"),
+    ("blocks", "message"),
     [
         ({"collective": None}, "a record of kind collective needs the block 'collective'"),
         ({"collective": {"op": "gather"}}, "collective.op: input should be 'all_reduce'"),
@@ -76,11 +76,11 @@ def test_a_bandwidth_is_what_a_ring_sends_over_every_link(compared):
         ({"collective": {"algorithm": "quick"}}, "field algorithm"),
     ],
 )
-def test_what_a_collective_lacks_is_told(compared, blocks, told):
+def test_what_a_collective_lacks_is_reported(compared, blocks, message):
     file, identity = SHIPPED / "nccl_8xh200.jsonl", "nccl-ar-8xh200-17179869184"
     found = compared(of(file, identity), of(file, identity, **blocks))
     (reason,) = [p.reason for p in found.problems] + [r for p in found.predictions for r in p.reasons]
-    assert told in reason
+    assert message in reason
 
 
 def test_gradients_of_grouped_products_are_phases_of_the_formula(compared):

@@ -195,7 +195,7 @@ EXPERTS, STEP = "moe-b300-deepseek-v3-ep8-mxfp8-64", "decode-b200-64x8x64-128x40
         ("deepgemm-m64n2112k7168", {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
     ],
 )
-def test_what_a_kernel_leaves_open_is_told(identity, blocks, reason, tmp_path):
+def test_what_a_kernel_leaves_open_is_reported(identity, blocks, reason, tmp_path):
     assert changed(identity, tmp_path, **blocks).reasons == (reason,)
 
 

@@ -38,7 +38,7 @@ def changed(line, path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("quantity", KeyError, "field 'quantity' is missing"),
         ("model.heads", KeyError, "field 'model.heads' is missing"),
@@ -58,14 +58,14 @@ def changed(line, path, value):
         ("id", "Has Spaces", "id: string should match pattern"),
     ],
 )
-def test_a_malformed_record_is_told_by_line_and_stops_nothing(line, tmp_path, path, value, told):
+def test_a_malformed_record_is_reported_by_line_and_stops_nothing(line, tmp_path, path, value, message):
     file = tmp_path / "mine.jsonl"
     sound = changed(line, "id", "another")
     file.write_text(f"{changed(line, path, value)}\n\n{sound}\n")
     records, problems = read_records([file])
     assert [r.id for r in records] == ["another"]
     assert [p.place for p in problems] == [f"{file}:1"]
-    assert told in problems[0].reason
+    assert message in problems[0].reason
 
 
 def test_lines_that_are_no_records(line, tmp_path):

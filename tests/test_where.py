@@ -125,7 +125,7 @@ def test_any_text_is_a_condition_or_a_sentence(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("tp not in ['1']", "compares a text with a number; 'tp' is a number"),
         ("tp in [1, '2']", "compares a text with a number; 'tp' is a number"),
@@ -149,10 +149,10 @@ def test_any_text_is_a_condition_or_a_sentence(text):
         ("tp > 1\0", "cannot read"),
     ],
 )
-def test_what_no_condition_holds(text, told):
+def test_what_no_condition_holds(text, message):
     with pytest.raises(PerfgridError) as caught:
         apply_where(space(), text, "here")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 800
 
 

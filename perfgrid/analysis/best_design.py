@@ -111,11 +111,11 @@ def left_open(
             raise PerfgridError(f"the study has no axis {name!r}{nearest(name, (*axes, *shown))}")
         rows[axis.name] = np.intersect1d(rows[axis.name], kept)
         if not len(rows[axis.name]):
-            raise PerfgridError(f"no design has {told(at)}: {name} = {label} contradicts the rest")
+            raise PerfgridError(f"no design has {labels_text(at)}: {name} = {label} contradicts the rest")
     return choice, axes, rows, beyond
 
 
-def told(labels: Mapping[str, Any]) -> str:
+def labels_text(labels: Mapping[str, Any]) -> str:
     """Labels in words of a command line."""
     return ", ".join(f"{axis}={label}" for axis, label in labels.items())
 
@@ -191,7 +191,7 @@ def _none_feasible(what: Study | xr.Dataset, winners: Iterable[xr.Dataset], at: 
         counts[by] += forbids
         every += designs
     by, forbids = counts.most_common(1)[0]
-    place = f" for {told(at)}" if at else ""
+    place = f" for {labels_text(at)}" if at else ""
     if not by:
         return f"no feasible design{place}"
     about = what.registry.get(by) if isinstance(what, Study) else None

@@ -18,7 +18,7 @@ from perfgrid.formulas.serving.anatomy import QUANTITIES, request_parts
 from perfgrid.results.provenance import designs, restore, workload_of
 from perfgrid.study.study import Study
 
-from .best_design import Design, best_design, left_open, told
+from .best_design import Design, best_design, labels_text, left_open
 from .compare_text import ROUNDING, comparison_table, outcome_lines, tokens_line
 from .notebook import NAME, NUMBER, paragraphs, table
 from .prediction_intervals import Interval, intervals, tie_margin
@@ -84,7 +84,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         heads, rows = comparison_table(self)
         styles = [NAME, *[NUMBER] * (len(heads) - 1)]
-        lines = [f"A: {told(self.a)}", f"B: {told(self.b)}", tokens_line(self)]
+        lines = [f"A: {labels_text(self.a)}", f"B: {labels_text(self.b)}", tokens_line(self)]
         return (
             paragraphs(lines) + table(list(zip(heads, styles, strict=True)), rows) + paragraphs([*outcome_lines(self)])
         )
@@ -165,7 +165,7 @@ def compare(
             replayed.append(_replayed(subject, chosen[-1], workload, formulas))
     index, points, tokens, found = zip(*replayed, strict=True)
     if other is None and index[0] == index[1]:
-        raise PerfgridError(f"both sides come to the same design: {told(points[0])}")
+        raise PerfgridError(f"both sides come to the same design: {labels_text(points[0])}")
     ends = ()
     if workload == "training":
         ends = tuple(intervals(subject, [i], formulas=formulas)[0] for subject, i in zip(subjects, index, strict=True))
@@ -195,7 +195,7 @@ def _replayed(
     graph, values = replay_point(registry, space, (time, tokens, *quantities), index, choices)
     if violated := violated_at(graph, values):
         reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
-        raise PerfgridError(f"{told(point)} is infeasible: {reasons}")
+        raise PerfgridError(f"{labels_text(point)} is infeasible: {reasons}")
     if workload == "training":
         parts = {name: float(values[name]) for name in BREAKDOWN}
     else:

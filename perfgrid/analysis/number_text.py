@@ -25,6 +25,11 @@ _PREFIXES: dict[str, float] = {
 }
 
 
+def count_text(count: int, noun: str) -> str:
+    """How many there are of something: 1 point, 12,672 points."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _prefixed(name: str, prefixes: str = _LARGE, size: float = 1.0) -> dict[str, float]:
     """A unit and its multiples, the largest first: what is printed, and its size."""
     sizes = {prefix + name: _PREFIXES[prefix] * size for prefix in (*prefixes.split(), "")}

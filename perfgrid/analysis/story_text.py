@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,8 @@ from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
 CONVERSIONS = {"s/h": 3600.0}  # units in which a constant with this number is 1
-NAME_WIDTH = 44  # of the first column
+NAME_WIDTH, LEAST_NAME = 44, 36  # of the first column, and in a narrow terminal
+CLAUSE = re.compile(r"[;:,] | \(| (?:which|in which|of which|while|because|behind|where|if|so that) ")  # begins one
 LEAST_WORDS = 12  # characters left in a line for a meaning
 STRONGEST = 8  # elasticities in the last line
 
@@ -35,12 +37,11 @@ def story_lines(
     if found.illegal:
         yield f"{found.derivation.name} has no meaning at this point"
         return
-    rows = list(story_rows(found, inner, depth, sources))
+    rows = list(story_rows(found, inner, depth, sources, min(NAME_WIDTH, max(LEAST_NAME, width * 3 // 8))))
     names, values = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
     for name, value, share, words in rows:
         line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
-        room = width - len(line)
-        yield (line + (words if sources else _shortened(words, room))).rstrip()
+        yield (line + (words if sources else _shortened(words, width - len(line)))).rstrip()
     if line := elasticity_line(found.elasticities(), width):
         yield line
 
@@ -169,12 +170,14 @@ def _short_name(name: str, width: int) -> str:
 
 
 def _shortened(text: str, room: int) -> str:
-    """A text cut at a word."""
+    """The first whole clauses of a text; cut at a word if none fits."""
     if len(text) <= room:
         return text
     if room < LEAST_WORDS:
         return ""
-    return text[: room - 3].rpartition(" ")[0].rstrip(",;:") + "..."
+    ends = [found.start() for found in CLAUSE.finditer(text) if found.start() <= room]
+    ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)]
+    return text[: ends[-1]] if ends else text[: room - 3].rpartition(" ")[0] + "..."
 
 
 def as_data(found: Explanation, depth: int) -> dict[str, Any]:

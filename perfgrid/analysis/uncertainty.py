@@ -16,7 +16,7 @@ from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
 
-from .best_design import best_design, told
+from .best_design import best_design, labels_text
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
@@ -138,5 +138,5 @@ def tornado(
     ends = {end: ("assumption", [values[f"{name}.{end}"] for name in names]) for end in ("low", "high")}
     attributes = {k: result.attrs[k] for k in ("units", "long_name") if k in result.attrs}
     several = {axis.name for axis in study.space.axes if len(axis) > 1}
-    attributes["design"] = told({name: label for name, label in at.items() if name in several})
+    attributes["design"] = labels_text({name: label for name, label in at.items() if name in several})
     return xr.Dataset({**ends, "stated": values["stated"]}, {"assumption": names}, {"output": output, **attributes})

@@ -70,6 +70,22 @@ class Question:
             return []
         return [f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}"]
 
+    def partly_used(self) -> list[str]:
+        """The devices of which some number does not fill the scale-up domains of their cluster."""
+        topologies = usual_entries(self.catalog, self.devices, "training")["topology"]
+        found = []
+        for device, usual in zip(self.devices, topologies, strict=True):
+            limit = self.catalog.entry("topology", self.topology or usual).values["tier_size_limit"]
+            stated = limit["scale_up"] if isinstance(limit, dict) else 0
+            domain = int(stated or _number(self.catalog.entry("device", device).values, "scale_up_size"))
+            if sizes := [size for size in self.sizes if size > domain > 0 and size % domain]:
+                numbers = ", ".join(f"{size:,}" for size in sizes)
+                found.append(
+                    f"{numbers} x {device} do not fill their scale-up domains of {domain}: every group of ranks takes "
+                    "equal parts of domains, and costs count these devices alone"
+                )
+        return found
+
     @property
     def systems(self) -> dict[str, Any]:
         """The axis ``system``: every device in its cluster."""

@@ -39,6 +39,13 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "running_batch": "requests at once",
     "energy_per_output_token": "energy per token",
 }
+DECIDE = {  # as what decides, where the first column alone does not say it
+    "training_time": "time of the whole run",
+    "cost_per_device_hour": "cost of a device and hour",
+    "cost_per_million_output_tokens": "cost of 1 M output tokens",
+    "time_to_first_token": "time to the first token",
+}
+OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
 MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
@@ -90,6 +97,7 @@ def print_answer(found: xr.Dataset) -> None:
     dims = [dim for dim in GROUPS if dim in found.dims]
     every = [found.isel(dict(zip(dims, place, strict=True))) for place in np.ndindex(*(found.sizes[d] for d in dims))]
     out.print(found.attrs["title"])
+    out.print(_decisive(found.attrs))
     for line in found.attrs["warnings"]:
         out.print(f"Warning: {line}")
     most = max(1, (out.width - HEADING) // COLUMN)
@@ -101,6 +109,17 @@ def print_answer(found: xr.Dataset) -> None:
     _print_frontier(every)
     for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every), *_assumed(found)):
         out.print(line)
+
+
+def _decisive(about: Mapping[str, Any]) -> str:
+    """Which design is called the best."""
+    objective = about["objective"]
+    words = DECIDE.get(objective) or _words(objective)
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}"
+
+
+def _words(quantity: str) -> str:
+    return (HEADINGS | OTHERS).get(quantity, quantity)
 
 
 def _print_frontier(groups: Sequence[xr.Dataset]) -> None:
@@ -153,7 +172,7 @@ def _name(group: xr.Dataset) -> str:
 def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     """The rows of the table: quantities, then what takes several lines of a cell."""
     texts: dict[str, Callable[[xr.Dataset], list[str]]] = {}
-    headings = {objective: HEADINGS.get(objective, objective)} | HEADINGS
+    headings = {objective: _words(objective)} | HEADINGS
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
             texts[heading] = lambda group, quantity=quantity: [
@@ -242,10 +261,10 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
         return
     limit = found["kind"].values == EXCEEDS
     limit |= not counts[limit].any()
-    part = 1 - counts.sum() / designs
-    share = f"{part:.0%}" if part >= LEAST_SHARE else "Below 1%"
-    share = f"{share} of {designs:,} designs are" if part else f"None of {designs:,} designs is"
-    yield f"{share} feasible. Excluded, each by its first reason, are"
+    feasible = designs - int(counts.sum())
+    share = f"{feasible / designs:.0%}" if feasible >= LEAST_SHARE * designs else f"{feasible or 'None'}"
+    of = f"{share} of {designs:,} designs {'is' if feasible < 2 else 'are'} feasible"
+    yield f"{of}. Excluded, each by its first reason, are"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
     for i in [i for i in order if limit[i]][:MOST_REASONS]:
         yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"

@@ -137,5 +137,5 @@ def train(
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
-    warnings = asked.warnings(sequence, "a sequence")
+    warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     return answered(asked, content, decisive, least, warnings=warnings, details=details)

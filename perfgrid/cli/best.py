@@ -7,6 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.analysis.best import best
+from perfgrid.analysis.number_text import count_text
 from perfgrid.analysis.pareto import pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.pareto_table import front_rows, print_objectives
@@ -81,12 +82,15 @@ def best_command(
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         designs = winner_rows(loaded, winners, choice)
-        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": designs})
+        decides = {"objective": minimize or maximize, "sense": "minimize" if minimize else "maximize"}
+        about = {"points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        print_json({**about, **decides, "best": designs})
         return
     print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()
     out.print(
-        f"{points:,} points searched in {reporter.seconds:.1f} s; constraints excluded {excluded:,} of them beforehand"
+        f"{count_text(points, 'point')} searched in {reporter.seconds:.1f} s; "
+        f"constraints excluded {excluded:,} of them beforehand"
     )
     target.tell()
     if launcher:
@@ -113,5 +117,5 @@ def _pareto(
         return
     print_objectives(study, found, [*minimize, *maximize])
     size = found.sizes.get("design", 0)
-    out.print(f"{size:,} of {study.space.points:,} points, searched in {reporter.seconds:.1f} s")
+    out.print(f"{size:,} of {count_text(study.space.points, 'point')}, searched in {reporter.seconds:.1f} s")
     target.tell()

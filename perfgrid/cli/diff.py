@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import count_text, number
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.results.opening import open_result
@@ -69,14 +69,15 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
         print_table(headers, rows, right=headers[1:6], prose=("at",))
     if found.feasible_only_a or found.feasible_only_b:
         out.print(
-            f"of {found.points:,} points {found.feasible_only_a:,} are feasible only in A, "
+            f"of {count_text(found.points, 'point')} {found.feasible_only_a:,} are feasible only in A, "
             f"{found.feasible_only_b:,} only in B"
         )
     if not found.same and found.given:
         out.print(f"given quantities that differ: {', '.join(found.given)}")
     if not found.same and found.formulas_differ:
         out.print("the formulas differ")
-    compared = f"{len(found.variables)} variables on {found.points:,} points, relative tolerance {found.tolerance:g}"
+    compared = f"{count_text(len(found.variables), 'variable')} on {count_text(found.points, 'point')}, relative "
+    compared += f"tolerance {found.tolerance:g}"
     out.print(f"the same: {compared}" if found.same else f"different: {len(rows)} of {compared}")
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.distribution import distribution
-from perfgrid.analysis.number_text import column, header, number
+from perfgrid.analysis.number_text import column, count_text, header, number
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.labels import axis_label
@@ -60,7 +60,7 @@ def distribution_command(
         print_json({"points": loaded.space.points, "seconds": reporter.seconds, "edges": edges, "groups": rows})
         return
     _print(loaded, found, of, levels, bins)
-    out.print(f"{loaded.space.points:,} points in {reporter.seconds:.1f} s")
+    out.print(f"{count_text(loaded.space.points, 'point')} in {reporter.seconds:.1f} s")
 
 
 def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: int) -> None:

@@ -38,7 +38,7 @@ def explore_command(
     sys.setswitchinterval(SWITCH)
     with Server(port, recall(name, key) if key else None) as server:
         if server.known:  # the page is there before what it asks is imported
-            _told(server, browser)
+            _announce(server, browser)
 
         from perfgrid.pictures.pages.explorer import Explorer
         from perfgrid.pictures.pages.shown import shown
@@ -52,7 +52,7 @@ def explore_command(
             opening = explorer.opening()
             server.explorer.set_result(explorer)
             if not server.known:
-                _told(server, browser)
+                _announce(server, browser)
             if key and opening != server.known:
                 keep(name, key, opening)
                 forget(KIND, MOST_KEPT)
@@ -70,7 +70,7 @@ def newest_result(folder: Path = Path()) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def _told(server: Server, browser: bool) -> None:
+def _announce(server: Server, browser: bool) -> None:
     print_line(f"{server.address}  (Ctrl-C ends it)", whole=True)
     if browser:
         webbrowser.open(server.address)

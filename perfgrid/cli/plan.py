@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from perfgrid.analysis.number_text import bare_unit, number
+from perfgrid.analysis.number_text import bare_unit, count_text, number
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
@@ -58,8 +58,9 @@ def plan_command(
     )
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
-        f"{plan.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
-        f"the grid; results (*) take {number(float(plan.result_bytes(dtype)), 'byte')}"
+        f"{count_text(plan.space.points, 'point')} ({grid}); {len(rows)} quantities, "
+        f"{sum(r['stage'] == 'grid' for r in rows)} on the grid; "
+        f"results (*) take {number(float(plan.result_bytes(dtype)), 'byte')}"
     )
 
 

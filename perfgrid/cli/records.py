@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option, Typer
 
+from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import err, out, print_line
@@ -59,6 +60,6 @@ def read_command(
     if not records:
         raise PerfgridError(f"no measurement in {', '.join(map(str, files))}")
     write_text(output, "".join(f"{record.model_dump_json()}\n" for record in records))
-    out.print(f"saved {len(records)} records to {output}", soft_wrap=True)
+    out.print(f"saved {count_text(len(records), 'record')} to {output}", soft_wrap=True)
     if problems:
         raise Exit(1)

@@ -12,7 +12,7 @@ import xarray as xr
 from typer import Exit, Option
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import count_text, number
 from perfgrid.analysis.pareto import DESIGN, pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.feasibility import print_impossible, print_violations
@@ -178,8 +178,8 @@ def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as
         return
     ratio = f" ({expanded / size:,.0f} times less)" if expanded > 2 * size else ""
     out.print(
-        f"{study.space.points:,} points in {number(size, 'byte')} instead of {number(expanded, 'byte')}{ratio}, "
-        f"{seconds:.1f} s; values are evaluated when they are read"
+        f"{count_text(study.space.points, 'point')} in {number(size, 'byte')} instead of "
+        f"{number(expanded, 'byte')}{ratio}, {seconds:.1f} s; values are evaluated when they are read"
     )
     if study.file.best is not None:
         out.print(f"'perfgrid best {study.name}' finds the best designs")

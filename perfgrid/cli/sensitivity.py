@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.number_text import bare_unit
+from perfgrid.analysis.number_text import bare_unit, count_text
 from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
@@ -70,7 +70,10 @@ def sensitivity_command(
     out.print(f"derivatives: {result.attrs['derivatives']}")
     points = result[outputs[0]].size
     count = result.sizes["parameter"]
-    out.print(f"{count} parameters x {len(outputs)} outputs at {points:,} points in {reporter.seconds:.1f} s")
+    out.print(
+        f"{count_text(count, 'parameter')} x {count_text(len(outputs), 'output')} at {count_text(points, 'point')} "
+        f"in {reporter.seconds:.1f} s"
+    )
     target.tell(size=True)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import count_text, number
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
@@ -145,7 +145,7 @@ def _print_own(found: Validation) -> None:
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if found.problems:
-        out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")
+        out.print(f"not valid records: {count_text(len(found.problems), 'line')} (listed on standard error)")
 
 
 def _print(found: Validation, verbose: bool, worst: bool = True) -> None:
@@ -178,7 +178,7 @@ def _print(found: Validation, verbose: bool, worst: bool = True) -> None:
         )
     if found.problems:
         out.print()
-        out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")
+        out.print(f"not valid records: {count_text(len(found.problems), 'line')} (listed on standard error)")
 
 
 def serving_note() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import count_text, number
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import print_json, print_line
@@ -42,8 +42,8 @@ def verify_command(
             print_line(f"note: {note}")
         for problem in found.problems:
             print_line(f"wrong: {problem}", whole=True)
-        verdict = "sound" if not found.problems else f"{len(found.problems):,} problems"
-        print_line(f"{found.path}: {found.points:,} points in {found.tiles:,} tiles; {verdict}")
+        verdict = "sound" if not found.problems else count_text(len(found.problems), "problem")
+        print_line(f"{found.path}: {count_text(found.points, 'point')} in {count_text(found.tiles, 'tile')}; {verdict}")
         if found.problems:
             print_line("--resume adds missing tiles; --overwrite writes the store anew")
     if found.problems:

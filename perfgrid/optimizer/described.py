@@ -56,20 +56,20 @@ def broken_by(
         gathered = part.gathered(part.rows(group, layout[:, number]))
         value = value_of(numbers[part.objective])
         for i in np.flatnonzero(~np.isfinite(value).all(axis=1)):
-            broken[i].append((np.inf, part.told(f"{part.objective} is NaN there")))
+            broken[i].append((np.inf, part.labelled(f"{part.objective} is NaN there")))
         for limit in part.limits:
             bound = bounds[:, problem.limits.index(limit)]
             value = value_of(problem.held_to(limit, numbers[limit.quantity]))
             for i in np.flatnonzero(~np.isfinite(value)):
-                broken[i].append((np.inf, part.told(f"{limit.quantity} is NaN there")))
+                broken[i].append((np.inf, part.labelled(f"{limit.quantity} is NaN there")))
             for i in np.flatnonzero(np.asarray(limit.slack(bound, value)) < -KEPT):
                 missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
                 text = f"{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})"
-                broken[i].append((missed, part.told(text)))
+                broken[i].append((missed, part.labelled(text)))
         for flag in part.held:
             holds = value_of(margins[flag]) > -KEPT if flag in margins else _mostly(problem, gathered[flag])
             for i in np.flatnonzero(~np.broadcast_to(np.ravel(holds), len(points))):
-                broken[i].append((0.0, part.told(f"{part.reason(flag)} [{flag}]")))
+                broken[i].append((0.0, part.labelled(f"{part.reason(flag)} [{flag}]")))
     return [[text for _, text in sorted(own, key=lambda pair: -pair[0])] for own in broken]
 
 

@@ -90,7 +90,7 @@ class Part:
             broken = always or "one of: " + "; ".join(text for text, holds in kept.items() if not holds.all())
             raise PerfgridError(f"{self.study.name}: whatever the free quantities are, every design breaks {broken}")
 
-    def told(self, text: str) -> str:
+    def labelled(self, text: str) -> str:
         """A text about this workload with its name before it."""
         return f"{self.name}: {text}" if self.name else text
 

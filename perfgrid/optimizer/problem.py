@@ -179,7 +179,7 @@ class Problem:
         names = []
         for part in self.parts:
             names += map(self.limit_name, part.limits)
-            names += map(part.told, part.single.flags)
+            names += map(part.labelled, part.single.flags)
         return [*names, *self.count_names()]
 
     def limit_name(self, limit: Limit) -> str:

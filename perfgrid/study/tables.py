@@ -20,8 +20,7 @@ from perfgrid.formulas import IMPLEMENTED
 
 NATIVE = "native"  # the label of the device as it is
 STATED, OWN_PREFIX = "stated_", "native_"  # of quantities that a study states, and of the device's own
-DEFAULTS = {  # entries taken where neither the study nor a device names one, and one is needed
-    "software": "megatron-lm",
+DEFAULTS = {  # entries taken where neither the study nor a device names one, and one is needed; software as of a device
     "link": NATIVE,
     "circuit": "unit-circuits",
     "price": "market-2025",
@@ -124,7 +123,8 @@ def default_entries(
 ) -> Mapping[str, str]:
     """The default entries of the tables that a study does not state; beside software only where they are needed."""
     used = {v.of for v in catalog.variables.values() if {v.name, STATED + v.name} & set(needed)} | {"software"}
-    return {table: name for table, name in {**DEFAULTS, **usual}.items() if table in missing and table in used}
+    entries = {**DEFAULTS, "software": str(catalog.variables[USUAL["software"]].default), **usual}
+    return {table: name for table, name in entries.items() if table in missing and table in used}
 
 
 def io_columns(catalog: Catalog, nodes: Sequence[str], needed: Collection[str], place: str) -> dict[str, np.ndarray]:

@@ -283,8 +283,8 @@ def calibrate(
         kept.remove(k)
     if not kept:
         raise PerfgridError(
-            f"too few rows inform a constant of {', '.join(entries)}: there are {len(rows)}, and {ROWS_PER_CONSTANT} "
-            "are needed for each"
+            f"too few rows inform a constant of {', '.join(entries)}: {len(rows)} found, {ROWS_PER_CONSTANT} "
+            "needed for each"
         )
     model = Model(catalog, rows, [constants[k] for k in kept])
     found, measured = fit(model), model.measured

@@ -10,7 +10,6 @@ from perfgrid.catalog import Catalog, Entry, Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas.parallelism.groups import etp
-from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
@@ -24,6 +23,7 @@ OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the
     "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
+OVERLAPPING = "megatron-lm"  # whose overlap stands for one that a record states and its software lacks
 UNFUSED_VERSIONS = ("torch",)
 ONE_LAYER = ("gemm", "attention", "moe_layer")  # operators that stand in a layer of their own, whatever their model
 MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
@@ -228,7 +228,7 @@ class Mapper:
                 if name in software and name in self.read:
                     found[name] = 0.0 if stated is False else software[name]
             if stated and flag in found and not found[flag]:
-                found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
+                found[flag] = self.catalog.entry("software", OVERLAPPING).values[flag]
         if "graph_scope" in self.read:
             own_scope = self.catalog.variables["graph_scope"].word(software["graph_scope"])
             found["graph_scope"] = (record.plan and record.plan.graphs) or own_scope

@@ -39,7 +39,7 @@ GROUPS = {  # degree -> name of its communication, what of it is exposed, collec
         ("all-gather", "reduce-scatter"),
     ),
 }
-ANY, SEVERAL = "", "group not told"
+ANY, SEVERAL = "", "group not stated"
 COLLECTIVES = tuple(name for name in names()["kernel"] if name not in COMPUTE)
 NOTES = {  # what most likely makes a category longer than predicted, and shorter
     "matrix products": ("other shapes or kernels than the model's, or a lower clock", "the trace counts fewer layers"),

@@ -183,13 +183,13 @@ GOOD = {"package": "OS", "dies": [{"node": "7", "area_mm2": 100}]}
         ({"dies": None}, "dies: needs a list of dies, found None"),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(changes, said):
+def test_bad_input_is_reported_in_a_sentence(changes, said):
     with pytest.raises(pg.PerfgridError) as error:
         pg.chiplet_cost(**{"parameter_set": "actuary2022", **GOOD, **changes})
     assert said in str(error.value)
 
 
-def test_what_is_missing_or_cannot_be_is_told():
+def test_what_is_missing_or_cannot_be_is_reported():
     for inputs, said in (
         ({"package": "OS"}, "chiplet_cost lacks dies, or else 'node'"),
         ({"dies": GOOD["dies"]}, "chiplet_cost lacks 'package'"),

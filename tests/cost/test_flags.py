@@ -52,7 +52,7 @@ def test_a_device_without_data_is_flagged():
     )
 
 
-def test_a_node_that_the_catalog_lacks_is_told_in_a_sentence():
+def test_a_node_that_the_catalog_lacks_is_reported_in_a_sentence():
     settings = {"device.h100-sxm-80gb.process_node": "n9"}
     with pytest.raises(
         pg.PerfgridError, match="the node of h100-sxm-80gb \\(process_node = 'n9'\\) is not in the catalog"
@@ -73,7 +73,7 @@ def test_a_node_that_the_catalog_lacks_is_told_in_a_sentence():
         ({}, {"core_area_share": 1.5}, "core_area_share must be >= 0 and <= 1, found 1.5"),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(axes, parameters, said):
+def test_bad_input_is_reported_in_a_sentence(axes, parameters, said):
     given = {"node": ["n5"], "package": ["organic"], "dies": [1], "module_area": ["100 mm^2"], **axes}
     with pytest.raises(pg.PerfgridError) as error:
         pg.evaluate(study(["device_cost"], given, parameters))

@@ -87,7 +87,7 @@ def test_labels_have_no_elasticity():
     assert set(elasticities(graph.nodes["cut_work"], values, ["material"])) == {"soft_work", "hard_work"}
 
 
-def test_violated_constraints_are_told():
+def test_violated_constraints_are_reported():
     space = toys.space()
     found = explain_point(toys.registry(), space, "order_time", {**AT, "layout": "lanes1.lines8"})
     assert [(v.name, v.kind) for v in found.violated] == [("pieces_divide", "illegal")]  # 28 pieces on 8 lines

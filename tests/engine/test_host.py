@@ -88,7 +88,7 @@ def test_what_it_needs_is_small_whatever_its_size():
     assert plan.quantities["crew_table"].inner == (2, 3)
 
 
-def test_a_shape_other_than_declared_is_told_by_name():
+def test_a_shape_other_than_declared_is_reported_by_name():
     @formula(unit="1", source="toy", host=True, inner=("tool",))
     def short_table(lines):
         """Two of three."""

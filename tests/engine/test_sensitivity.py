@@ -184,7 +184,7 @@ def test_steps_and_counts_have_no_slope_but_a_smooth_companion():
     np.testing.assert_allclose(smooth[1].reshape(-1), volumes / 2.3 / np.ceil(volumes / 2.3), rtol=1e-12)
 
 
-def test_what_cannot_be_differentiated_is_told():
+def test_what_cannot_be_differentiated_is_reported():
     registry, space = tiers()
     plan = Plan(registry, space, ("move_time",))
     with pytest.raises(PerfgridError, match="do not rest on a given quantity 'rates'; did you mean 'rate'"):

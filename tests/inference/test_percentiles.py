@@ -294,7 +294,7 @@ def test_a_trace_states_lengths_and_arrivals(tmp_path, name, text):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("t.csv", "a,b\n1,2\n", "line 2: no column of prompt tokens"),
         ("t.csv", "ContextTokens,GeneratedTokens\n5,many\n", "line 2, GeneratedTokens: must be a number of tokens"),
@@ -304,10 +304,10 @@ def test_a_trace_states_lengths_and_arrivals(tmp_path, name, text):
         ("absent.csv", None, "cannot be read"),
     ],
 )
-def test_a_file_that_is_no_trace_is_told(tmp_path, name, text, told):
+def test_a_file_that_is_no_trace_is_reported(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
     path = tmp_path / "study.toml"
     path.write_text(STUDY.format(trace=name, more=""))
-    with pytest.raises(pg.PerfgridError, match=told):
+    with pytest.raises(pg.PerfgridError, match=message):
         pg.load_study(path)

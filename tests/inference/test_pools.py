@@ -351,7 +351,7 @@ def test_every_constraint_of_two_pools_has_a_test():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"prefil": {}}, "unknown key 'prefil'; did you mean 'prefill'"),
         ({"prefill": {"axis": {}}}, "prefill.axis"),
@@ -362,7 +362,7 @@ def test_every_constraint_of_two_pools_has_a_test():
         ({"outputs": ["step_tim"]}, "unknown quantity 'step_tim'"),
     ],
 )
-def test_mistakes_are_told_in_one_line(changes, told):
+def test_mistakes_are_reported_in_one_line(changes, message):
     pool = {"axes": {"parallelism": {"devices": [1], "tp": [1]}}}
     sizes = {"prompt_tokens": 100, "output_tokens": 10, "batch_rule": "clients", "batch": 4}
     content = {
@@ -377,7 +377,7 @@ def test_mistakes_are_told_in_one_line(changes, told):
         content["workload_parameters"] = sizes | content["workload_parameters"]
     with pytest.raises(pg.PerfgridError) as error:
         pg.join_pools({key: stated for key, stated in content.items() if stated is not None})
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -429,7 +429,7 @@ def test_serve_finds_the_best_pair_of_pools(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--prefill", "tp=1,workrs=2"), "did you mean 'workers'"),
         (("--prefill", "tp=x"), "tp must be a whole number above zero, found 'x'"),
@@ -440,10 +440,10 @@ def test_serve_finds_the_best_pair_of_pools(monkeypatch, capsys):
         (("--decode", "auto", "--rate", "3"), "either the rate of requests or the number of clients"),
     ],
 )
-def test_mistakes_in_pools_end_in_one_line(monkeypatch, capsys, words, told):
+def test_mistakes_in_pools_end_in_one_line(monkeypatch, capsys, words, message):
     status, text, error = run(monkeypatch, capsys, *SERVE, *words)
     assert (status, text) == (2, "")
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
 
 

@@ -254,7 +254,7 @@ def test_a_sound_point_is_not_flagged():
 
 
 @pytest.mark.parametrize(
-    ("changes", "constraint", "told"),
+    ("changes", "constraint", "stated"),
     [
         ({"batch": 5000}, "fits_memory", "exceed the device memory"),
         ({"tp": 1, "devices": 1, "batch_rule": "memory"}, "batch_can_be_chosen", "not one sequence fits"),
@@ -287,9 +287,9 @@ def test_a_sound_point_is_not_flagged():
         ({"time_per_output_token_limit": 1e-4}, "output_tokens_in_time", "per output token"),
     ],
 )
-def test_impossible_points_are_flagged_with_their_reason(changes, constraint, told):
+def test_impossible_points_are_flagged_with_their_reason(changes, constraint, stated):
     found = flagged(**changes)
-    assert told in found[constraint]
+    assert stated in found[constraint]
 
 
 def test_a_user_says_that_a_software_was_ported():
@@ -330,7 +330,7 @@ def test_beyond_saturation_nothing_looks_plausible():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "stated"),
     [
         ({"prompt_tokens": 0}, "prompt_tokens must be > 0"),
         ({"output_tokens": 1.5}, "output_tokens must be a whole number"),
@@ -342,10 +342,10 @@ def test_beyond_saturation_nothing_looks_plausible():
         ({"kv_precision": "fp7"}, "kv_precision"),
     ],
 )
-def test_bad_input_is_told(changes, told):
+def test_bad_input_is_reported(changes, stated):
     with pytest.raises(pg.PerfgridError) as error:
         flagged(**changes)
-    assert told in str(error.value)
+    assert stated in str(error.value)
 
 
 def test_what_a_rule_needs_must_be_stated():

@@ -22,7 +22,7 @@ TWO_PROGRAMS = """# all_reduce_perf
 ONE_NODE = "".join(f"#  Rank {r} Group 0 Pid 9 on n device {r} [0x01] NVIDIA H100 80GB HBM3\n" for r in range(16))
 
 
-def test_nccl_ranks_that_contradict_the_bandwidths_are_told(tmp_path):
+def test_nccl_ranks_that_contradict_the_bandwidths_are_reported(tmp_path):
     about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200], "algbw": [255.7]}
     path = tmp_path / "ar.txt"
     path.write_text(logs.nccl(about | {"busbw": [255.7 * 14 / 8]}, "all_reduce_perf"))
@@ -48,7 +48,7 @@ def test_each_table_of_nccl_tests_has_its_own_program(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("text", "options", "message"),
     [
         (
             TWO_PROGRAMS,
@@ -68,8 +68,8 @@ def test_each_table_of_nccl_tests_has_its_own_program(tmp_path):
         ),
     ],
 )
-def test_what_a_table_of_nccl_tests_contradicts_is_told(tmp_path, text, options, told):
+def test_what_a_table_of_nccl_tests_contradicts_is_reported(tmp_path, text, options, message):
     path = tmp_path / "both.log"
     path.write_text(text)
-    with pytest.raises(PerfgridError, match=told):
+    with pytest.raises(PerfgridError, match=message):
         read(path, on="h100-sxm-80gb", stated={"devices": 16} | options)

@@ -37,7 +37,7 @@ def bad_logs():
 
 
 @pytest.mark.parametrize("name", bad_logs())
-def test_a_log_that_cannot_be_read_is_told_in_one_line(tmp_path, job, name):
+def test_a_log_that_cannot_be_read_is_reported_in_one_line(tmp_path, job, name):
     text, told = bad_logs()[name]
     path = tmp_path / "bad.log"
     path.write_text(text)
@@ -149,7 +149,7 @@ def test_only_the_last_run_of_a_log_counts(tmp_path, job):
         assert [r.value for r in rest] == ([pytest.approx(reserved)] if reserved else []), name
 
 
-def test_what_the_arguments_in_a_log_leave_open_is_told(tmp_path):
+def test_what_the_arguments_in_a_log_leave_open_is_reported(tmp_path):
     """Recomputation is no argument of the log: the default of Megatron-LM is assumed, as of a job file."""
     path = tmp_path / "meg.log"
     path.write_text(logs.megatron(STEPS, 128, 16, seq_length=8192, tensor_model_parallel_size=2))
@@ -186,7 +186,7 @@ def test_blocks_count_steps_samples_or_tokens(tmp_path, job, names, unit, more):
         read(path, **options)
 
 
-def test_throughput_in_tokens_is_told_by_steps_in_tokens(tmp_path, job):
+def test_throughput_in_tokens_is_reported_by_steps_in_tokens(tmp_path, job):
     """As MLPerf's GPT-3: throughput and the metadata ``step`` count tokens."""
     tokens, path = 128 * 8192, tmp_path / "result.txt"
     events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]

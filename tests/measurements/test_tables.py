@@ -47,7 +47,7 @@ def test_mfu_is_the_inverse_of_what_the_formulas_say(tmp_path):
     assert any("FLOPs of the model are counted" in told for told in found.assumed)
 
 
-def test_rows_that_are_none_are_told_by_line(tmp_path):
+def test_rows_that_are_none_are_reported_by_line(tmp_path):
     header = [*BASE, "tokens/s/GPU", "step_time"]
     rows = [
         [*BASE.values(), 8192, 4.0],

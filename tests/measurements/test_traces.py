@@ -165,7 +165,7 @@ def test_steps_last_as_long_as_their_kernels():
     assert slow.step_time == pytest.approx(1e-3)
 
 
-def test_a_stated_device_that_contradicts_the_trace_is_told(trace, tmp_path):
+def test_a_stated_device_that_contradicts_the_trace_is_reported(trace, tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(trace)
     with pytest.raises(PerfgridError, match="device is h100-sxm-80gb by the trace, but a100-sxm-80gb by --on"):

@@ -238,7 +238,7 @@ def test_time_of_sparse_attention_grows_as_measured(measured):
         ("mixer-h200-gdn-triton", {"direction": "backward"}, "not modelled: backward of mixer"),
     ],
 )
-def test_what_a_kernel_of_a_mixer_leaves_open_is_told(name, changes, reason, tmp_path):
+def test_what_a_kernel_of_a_mixer_leaves_open_is_reported(name, changes, reason, tmp_path):
     lines = map(json.loads, FILES[1].read_text(encoding="utf-8").splitlines())
     line = next(line for line in lines if line["id"].startswith(name))
     (tmp_path / "mine.jsonl").write_text(json.dumps(line | {"kernel": line["kernel"] | changes}), encoding="utf-8")

@@ -116,9 +116,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "served", "told"), REFUSED)
-def test_what_cannot_be_designed_is_told_in_a_sentence(options, served, told):
-    with pytest.raises(pg.PerfgridError, match=told):
+@pytest.mark.parametrize(("options", "served", "message"), REFUSED)
+def test_what_cannot_be_designed_is_reported_in_a_sentence(options, served, message):
+    with pytest.raises(pg.PerfgridError, match=message):
         search(both(served), starts=1, **options)
 
 

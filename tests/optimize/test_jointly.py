@@ -153,12 +153,12 @@ def test_an_optimum_is_saved_as_the_studies_that_it_is(tmp_path):
         '[overrides]\ndies = 1\n[optimize]\nmaximize = "die_yield"\nsubject_to = ["die_cost > 30 USD"]\n'
         'choose_jointly = "package"\n[optimize.over]\nmodule_area = ["50 mm^2", "800 mm^2"]\n'
     )
-    told = CliRunner().invoke(
+    found = CliRunner().invoke(
         app, ["optimize", str(path), "--save", str(tmp_path / "best.toml"), "--loosen", "0.01", "--starts", "1"]
     )
-    assert told.exit_code == 0, told.output
-    assert "when one limit is loosened" in told.output
-    assert "package" in told.output
+    assert found.exit_code == 0, found.output
+    assert "when one limit is loosened" in found.output
+    assert "package" in found.output
     again = pg.evaluate(pg.load_study(tmp_path / "best-n5.toml"))
     assert again.die_cost.item() == pytest.approx(30, rel=1e-4)
     wrong = CliRunner().invoke(app, ["optimize", str(path), "--loosen", "much"])
@@ -174,7 +174,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), REFUSED)
-def test_what_cannot_be_chosen_jointly_is_told(options, told):
-    with pytest.raises(pg.PerfgridError, match=told):
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_what_cannot_be_chosen_jointly_is_reported(options, message):
+    with pytest.raises(pg.PerfgridError, match=message):
         pg.optimize(device(), "silicon_cost", over=AREA, starts=1, **({"choose": []} | options))

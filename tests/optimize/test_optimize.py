@@ -150,17 +150,17 @@ def test_every_optimum_is_explained_at_its_values(tmp_path):
         (line, "die_yield", {"point": 1}),
     ):
         kept = pg.open_result(pg.save(found, tmp_path / "found.nc", overwrite=True))
-        told = pg.explain(kept, name, where)
+        shown = pg.explain(kept, name, where)
         one = (
             found.isel(point=1) if "point" in where else found.sel({k: v for k, v in where.items() if k in found.dims})
         )
-        assert float(told.derivation.value) == pytest.approx(one[name].item(), rel=1e-12)
+        assert float(shown.derivation.value) == pytest.approx(one[name].item(), rel=1e-12)
         assert not formulas_changed(kept)
     matrix = pg.optimize(study(["balanced_time"]), "balanced_time", over=["area_split.matrix", "area_split.memory"])
     formulas = [balanced_time, split_cost, whole_things, area_per_thing]
-    told = pg.explain(matrix, "balanced_time", {}, formulas)
-    assert float(told.derivation.value) == pytest.approx(matrix.objective.item(), rel=1e-12)
-    split = next(d for d in told.derivation.below if d.name == "area_split")
+    shown = pg.explain(matrix, "balanced_time", {}, formulas)
+    assert float(shown.derivation.value) == pytest.approx(matrix.objective.item(), rel=1e-12)
+    split = next(d for d in shown.derivation.below if d.name == "area_split")
     assert split.source == "free in the optimum"
     assert float(np.sum(at(split.value, component="matrix"))) == pytest.approx(matrix["area_split.matrix"].item())
     with pytest.raises(pg.PerfgridError, match=r"not given: node \(such as n7\)"):
@@ -180,8 +180,8 @@ def test_optima_are_compared(tmp_path):
     found = pg.diff(kept, limited)
     assert [axis.only_b for axis in found.axes if axis.axis == "constraint"] == [["die_cost < 99 USD"]]
     assert {"die_cost", "module_area", "objective"} <= {v.name for v in found.variables if v.differing}
-    told = pg.diff(kept, kept.assign(breaks=kept.breaks + "x"), variables=["breaks"]).variables[0]
-    assert told.differing == 1
+    shown = pg.diff(kept, kept.assign(breaks=kept.breaks + "x"), variables=["breaks"]).variables[0]
+    assert shown.differing == 1
 
 
 def test_a_front_runs_from_one_best_to_the_other():
@@ -231,13 +231,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), REFUSED)
-def test_what_cannot_be_optimised_is_told_in_a_sentence(arguments, told):
-    with pytest.raises(pg.PerfgridError, match=told):
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_what_cannot_be_optimised_is_reported_in_a_sentence(arguments, message):
+    with pytest.raises(pg.PerfgridError, match=message):
         pg.optimize(study(["split_cost"]), **arguments)
 
 
-def test_steps_nearby_and_quantities_without_effect_are_told():
+def test_steps_nearby_and_quantities_without_effect_are_reported():
     """The best whole number of things fills the area: a percent less holds one thing less."""
     one = study(["area_per_thing"])
     found = pg.optimize(
@@ -320,15 +320,15 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
         '[optimize.over]\nmodule_area = ["50 mm^2", "800 mm^2"]\n'
     )
     command = [sys.executable, "-m", "perfgrid", "optimize", str(path)]
-    told = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
-    assert [d["at"]["node"] for d in told["designs"]] == ["n7", "n5"]
-    for design in told["designs"]:
+    shown = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
+    assert [d["at"]["node"] for d in shown["designs"]] == ["n7", "n5"]
+    for design in shown["designs"]:
         assert design["outputs"]["die_cost"] == pytest.approx(30, rel=1e-4)
         assert design["pressing"]["die_cost > 30 USD"] > 0
     table = CliRunner().invoke(app, ["optimize", str(path), "-o", str(tmp_path / "dies.nc")])
     assert "model evaluations" in table.stdout
     with xr.open_dataset(tmp_path / "dies.nc") as saved:
-        np.testing.assert_allclose(saved.module_area, [d["knobs"]["module_area"] for d in told["designs"]], rtol=1e-6)
+        np.testing.assert_allclose(saved.module_area, [d["knobs"]["module_area"] for d in shown["designs"]], rtol=1e-6)
     assert "die_cost > 30 USD" in table.stdout
     header, *designs = table.stdout.splitlines()[1:4]
     assert re.split(r"  +", header)[:4] == ["node", "die yield", "die cost [$]", "module area [mm2]"]

@@ -194,7 +194,7 @@ def test_a_named_algorithm_is_taken_or_flagged():
     assert nccl.replica_algorithms_offered.values.tolist() == [1, 1, 0, 0, 0]  # of these names a library knows the ring
 
 
-def test_what_runs_is_told():
+def test_what_runs_is_reported():
     made = study("h100-sxm-80gb", ["rails", "rail-optimized"], [64])
     ds = pg.evaluate(made).isel(device=0, model=0, microbatch=0)
     told = ds.tp_gather_algorithm.attrs["flag_meanings"].split()

@@ -64,7 +64,7 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--view", "part", "-o", "x.png"], "there is no view 'part'; did you mean 'parts' or 'bars'?"),
         (["-o", "x.txt"], "must end in .png, .svg, .pdf"),
@@ -76,18 +76,18 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
         (["--view", "frontier", "-o", "x.png"], "a frontier needs an output in x and one in y"),
     ],
 )
-def test_mistakes_are_told_in_one_line(monkeypatch, capsys, tmp_path, arguments, told):
+def test_mistakes_are_reported_in_one_line(monkeypatch, capsys, tmp_path, arguments, message):
     monkeypatch.chdir(tmp_path)
     status, out, err = run(monkeypatch, capsys, "plot", STUDIES / "bill_of_materials.toml", *arguments)
     assert (status, out) == (2, "")
     assert err.startswith("perfgrid: ")
     assert len(err.strip().splitlines()) == 1
-    assert told in err
+    assert message in err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("view", "told"),
+    ("view", "message"),
     [
         ({"x": "devise"}, "unknown axis 'devise'; did you mean 'device'?"),
         ({"x": "device", "y": "die_cots"}, "unknown output 'die_cots'; did you mean 'die_cost'?"),
@@ -96,8 +96,8 @@ def test_mistakes_are_told_in_one_line(monkeypatch, capsys, tmp_path, arguments,
         ({"kind": "pie"}, "pie"),
     ],
 )
-def test_views_are_checked_when_a_study_is_loaded(view, told):
-    with pytest.raises(pg.PerfgridError, match=re.escape(told)):
+def test_views_are_checked_when_a_study_is_loaded(view, message):
+    with pytest.raises(pg.PerfgridError, match=re.escape(message)):
         pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["b200", "mi300x"]}, view=[view])
 
 

@@ -76,7 +76,7 @@ def test_labels_without_a_design_are_passed_over(layouts):
 
 
 @pytest.mark.parametrize(
-    ("view", "told"),
+    ("view", "message"),
     [
         ({"x": None, "facets": None}, "a waterfall needs labels of two designs"),
         ({"colour": "node", "facets": None}, "without colour"),
@@ -90,6 +90,6 @@ def test_labels_without_a_design_are_passed_over(layouts):
         ({"kind": "bars", "published": [{"name": "p", "values": {}, "source": "kundu2024"}]}, "a waterfall along x"),
     ],
 )
-def test_waterfalls_that_say_too_little(view, told):
-    with pytest.raises(pg.PerfgridError, match=re.escape(told)):
+def test_waterfalls_that_say_too_little(view, message):
+    with pytest.raises(pg.PerfgridError, match=re.escape(message)):
         picture_of(pg.Study.make(**STEPS, view=[{k: v for k, v in {**ALONG, **view}.items() if v is not None}]))

@@ -222,12 +222,12 @@ def _seconds(study, name):
         ("wafer_price", "no output asked for rests on it"),
     ],
 )
-def test_what_has_no_derivative_is_told(wrt, sentence):
+def test_what_has_no_derivative_is_reported(wrt, sentence):
     with pytest.raises(PerfgridError, match=f"no derivative with respect to '{wrt}': {sentence}"):
         pg.sensitivity(small.study(), "step_time", [wrt])
 
 
-def test_other_wrong_questions_are_told():
+def test_other_wrong_questions_are_reported():
     study = small.study()
     for call, sentence in [
         (lambda: pg.sensitivity(study, "step_tim"), "unknown quantity 'step_tim'"),
@@ -242,7 +242,7 @@ def test_other_wrong_questions_are_told():
             call()
 
 
-def test_wrong_questions_to_derivatives_are_told(trained):
+def test_wrong_questions_to_derivatives_are_reported(trained):
     for call, sentence in [
         (lambda: binding(trained[1], "step_time", "bandwidths"), "'rates' or 'all', found 'bandwidths'"),
         (lambda: time_balance(trained[1], "step_tim"), "step_tim"),

@@ -107,7 +107,7 @@ def test_one_estimate_and_several_designs(study):
         (lambda s: sobol(s, "manufacturing_cost", AT, of="assembly_cots"), "'assembly_cots' has no range"),
     ],
 )
-def test_wrong_questions_are_told(study, call, sentence):
+def test_wrong_questions_are_reported(study, call, sentence):
     with pytest.raises(PerfgridError, match=sentence):
         call(study)
 

@@ -224,7 +224,7 @@ def test_stores_of_other_runs_are_refused_with_what_differs(copy, tmp_path, monk
     assert fill(copy, study(title="another title", best={"over": [], "minimize": "die_cost"}), resume=True) == copy
 
 
-def test_a_damaged_journal_is_told_and_replaced(tmp_path):
+def test_a_damaged_journal_is_reported_and_replaced(tmp_path):
     path = tmp_path / "s.zarr"
 
     def stop(what, done, _):

@@ -40,7 +40,7 @@ def test_every_cut_leaves_a_valid_journal(written):
         assert whole[:valid].count(b"\n") == (header is not None) + len(entries)
 
 
-def test_damage_before_the_end_is_told(written):
+def test_damage_before_the_end_is_reported(written):
     written.write_bytes(written.read_bytes().replace(b'"tile":0', b'"tile:0'))
     with pytest.raises(PerfgridError, match="damaged in line 2"):
         read(written)

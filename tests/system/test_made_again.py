@@ -110,7 +110,7 @@ def test_a_device_that_does_not_tell_its_node():
         pg.Study.make(catalog, outputs=["step_energy"], axes=known.axes, workload_parameters=known.workload_parameters)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_reported():
     with pytest.raises(PerfgridError, match="the catalog has no node 'n33'; did you mean"):
         study(["step_time"], {"node": ["n33"]})
     with pytest.raises(PerfgridError, match="must be one of same_design, same_area, same_power"):

@@ -108,7 +108,7 @@ def test_a_tornado_of_an_open_axis_is_that_of_the_best_design_of_the_stated_valu
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         (3, "needs a table"),
         ({"number": 3}, "unknown key 'number'"),
@@ -119,8 +119,8 @@ def test_a_tornado_of_an_open_axis_is_that_of_the_best_design_of_the_stated_valu
         ({"num": 8, "of": "price"}, "needs a list of tables or quantities"),
     ],
 )
-def test_mistakes_in_samples(spec, told):
-    with pytest.raises(PerfgridError, match=told):
+def test_mistakes_in_samples(spec, message):
+    with pytest.raises(PerfgridError, match=message):
         study(["cost_per_device_hour"], {"sample": spec})
 
 

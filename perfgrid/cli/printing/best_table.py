@@ -149,7 +149,7 @@ def _print_rows(
             found = {row[kind][name] for row in feasible}
             if len(found) == 1 and (kind == "chosen" or found != {None}):
                 value = found.pop()
-                text = axis_label(study, name, value) if kind == "chosen" else _told(value, units[name])
+                text = axis_label(study, name, value) if kind == "chosen" else _value_text(value, units[name])
                 alike[name] = f"{name} = {text}"
     if alike:
         out.print_items("in every row:", alike.values())
@@ -201,6 +201,6 @@ def _add_extras(
     return extras
 
 
-def _told(value: Any, unit: str) -> str:
+def _value_text(value: Any, unit: str) -> str:
     """A value, or a stroke where there is none."""
     return "-" if value is None else value if isinstance(value, str) else number(value, unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from perfgrid.analysis.number_text import count_text
 from perfgrid.printing.console import out
 from perfgrid.results.feasibility import Feasibility
 from perfgrid.study.study import Study
@@ -13,7 +14,8 @@ def print_violations(found: Feasibility, seconds: float) -> None:
     """Points, infeasible ones, and the constraints that they violate."""
     points = found.points
     out.print(
-        f"{points:,} points in {seconds:.1f} s; {found.infeasible:,} infeasible ({found.infeasible / points:.1%})"
+        f"{count_text(points, 'point')} in {seconds:.1f} s; "
+        f"{found.infeasible:,} infeasible ({found.infeasible / points:.1%})"
         + (f", {found.partly:,} more for some outputs only ({found.partly / points:.1%})" if found.partly else "")
     )
     width = max((len(f"{violation.points:,}") for violation in found.violations), default=0)
@@ -31,4 +33,4 @@ def print_impossible(study: Study) -> None:
             continue
         why = [str(label).partition(" (")[2].removesuffix(")") for label in axis.labels[legal == 0]]
         for reason, count in Counter(why).most_common():
-            out.print(f"  {count:,} of {len(axis):,} designs of the {axis.name} pool: {reason}")
+            out.print(f"  {count:,} of {count_text(len(axis), 'design')} of the {axis.name} pool: {reason}")

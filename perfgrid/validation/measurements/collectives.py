@@ -15,7 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from ..tables import completed
 from .blocks import block
-from .measured import Measured, device_called, lines_of, told_device
+from .measured import Measured, device_called, lines_of, stated_device
 from .setup import Setup, identity, setup_of
 
 COLLECTIVE = ("op", "collective", "size", "ranks", "algorithm")
@@ -125,7 +125,8 @@ def _ranks(setup: Setup, table: Table) -> tuple[int, int]:
     called = {m[5] for m in placed.values()}
     if len(called) == 1:
         setup.state(
-            {"device": told_device(device_called(next(iter(called))), setup.names.get("device"))}, "the lines of ranks"
+            {"device": stated_device(device_called(next(iter(called))), setup.names.get("device"))},
+            "the lines of ranks",
         )
     if complete:
         return ranks, max(Counter(m[3] for m in placed.values()).values())

@@ -21,7 +21,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .kernels import gemm_fields
-from .measured import Measured, device_called, names, told_device
+from .measured import Measured, device_called, names, stated_device
 from .setup import fields, identity, setup_of
 
 STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -119,7 +119,7 @@ def kineto_records(
     """The step time, where a job is given, and the times of matrix products whose shapes the trace states."""
     found = trace_of(text, str(measured.path))
     setup = setup_of(measured, catalog, record)
-    setup.state({"device": told_device(found.device, setup.names.get("device"))}, "the trace")
+    setup.state({"device": stated_device(found.device, setup.names.get("device"))}, "the trace")
     source = {"title": f"trace of PyTorch's profiler, {measured.path.name}", "where": None, "url": None}
     if not found.products and setup.model is None:
         raise PerfgridError(

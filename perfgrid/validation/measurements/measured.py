@@ -49,7 +49,7 @@ class Steady:
     first: int
     last: int
 
-    def told(self, unit: str = "steps") -> str:
+    def words(self, unit: str = "steps") -> str:
         """In words, for the note of a record."""
         return f"median of {self.count} {unit}, {self.first} to {self.last}"
 
@@ -120,7 +120,7 @@ def device_called(text: str, gigabytes: float | None = None) -> str | None:
     return None
 
 
-def told_device(found: str | None, stated: str | None) -> str | None:
+def stated_device(found: str | None, stated: str | None) -> str | None:
     """The device that a file names; None where the user states one that drivers do not tell, such as an own entry."""
     return found if stated is None or any(stated == row["name"] for row in names()["device"]) else None
 

@@ -66,7 +66,7 @@ def megatron_records(
         if job.model is not None:
             setup.take_model(job.model, "the log")
         setup.state({n: v for n, v in job.values.items() if n != "global_batch"}, "the arguments in the log")
-        setup.told_by(job)
+        setup.assume_as(job)
         setup.usual_name("software", job.format.software)
     if worlds:
         setup.state({"devices": next(iter(worlds))}, "the log")
@@ -79,7 +79,7 @@ def megatron_records(
     found = steady([n for _, n, *_ in steps], [seconds for _, _, seconds, _ in steps], where)
     setup.usual_name("software", "megatron-core")
     printed = ("elapsed time per iteration", found.median * 1e3, "ms")
-    place, note = (steps[0][0], steps[-1][0]), found.told("logged iterations")
+    place, note = (steps[0][0], steps[-1][0]), found.words("logged iterations")
     step = Found(found.median, printed, place, note, quartiles=found.quartiles)
     memory = [(float(m[2]), i) for i, line in lines if i > begin and (m := RESERVED.search(line))]
     reserved = None

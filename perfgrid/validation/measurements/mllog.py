@@ -51,7 +51,7 @@ def mllog_records(
     found = steady(range(1, len(samples) + 1), [seconds for _, seconds in samples], where)
     place = (samples[0][0], samples[-1][0])
     printed = ("step_time", found.median, "s")
-    step = Found(found.median, printed, place, found.told(how), how, found.quartiles)
+    step = Found(found.median, printed, place, found.words(how), how, found.quartiles)
     yield from log_records(setup, measured, "MLPerf", step)
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import Catalog, Entry, convert
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -28,7 +29,6 @@ OPTIONS = ("device", *ENTRIES)
 USUAL = {"tp": 1, "pp": 1, "cp": 1, "microbatch": 1, "precision": "bf16"}
 CONFIGURATIONS = (".sh", ".toml", ".yaml", ".yml")  # endings of files that may state a job
 ROUNDED = 0.05  # of a stated length: how far the mean over requests may lie from it
-RECORDED = {"megatron-lm": "megatron-core"}  # what records without software, and jobs of Megatron-LM, are taken to run
 SHARDED = "torchtitan"  # software that shards more than that with which a device is mostly used
 
 
@@ -86,7 +86,7 @@ class Setup:
             if known is None or abs(value - known) > max(ROUNDED * known, 1):
                 self.state({name: round(value)}, origin)
 
-    def told_by(self, job: Job) -> None:
+    def assume_as(self, job: Job) -> None:
         """Tell what a job assumes of the design where that differs from the default of perfgrid."""
         known = self.catalog.variables
         self.assumed += [
@@ -169,7 +169,6 @@ class Setup:
         """The blocks of a record that describe the design. PerfgridError for what is not stated and contradictions."""
         self._layout(workload)
         usual = usual_entries(self.catalog, [self.device], workload)
-        usual["software"] = [RECORDED.get(name, name) for name in usual["software"]]
         limit = self.catalog.entry("software", usual["software"][0]).values["largest_zero"]
         if workload == "training" and self.values.get("zero", 0) > cast(float, limit):
             usual["software"] = [SHARDED]
@@ -237,7 +236,7 @@ class Setup:
         if dp * ranks != devices:
             raise PerfgridError(
                 f"{self.where}: tp {values['tp']} x pp {values['pp']} x cp {values['cp']} x dp {dp} is {dp * ranks}, "
-                f"but there are {devices} devices"
+                f"but the job has {count_text(devices, 'device')}"
             )
         if training:
             self.usual("zero", 1)
@@ -298,7 +297,7 @@ def _read_job(found: Setup, files: tuple[Path, ...], stated: dict[str, Any], nam
     found.origins["model"] = origin
     if "software" not in named:
         found.state({"software": job.format.software}, origin)
-    found.told_by(job)
+    found.assume_as(job)
 
 
 def fields(

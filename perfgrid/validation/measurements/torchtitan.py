@@ -75,7 +75,7 @@ def torchtitan_records(
     (seconds, how), (low, _), (high, _) = times
     place = (logged[0][0], logged[-1][0])
     printed = ("tokens per second of a device", found.median, "1/s")
-    step = Found(seconds, printed, place, found.told("logged steps"), how, (low, high))
+    step = Found(seconds, printed, place, found.words("logged steps"), how, (low, high))
     memory = [float(found[2]) for _, found in logged if found[2]]
     reserved = None
     if memory:
