@@ -125,10 +125,13 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
         f"\n## {function.__name__} {{ #{function.__name__} }}\n\n"
     )  # fmt: skip
     if len(members) > 1:
-        text += f"Of {len(members)} groups: " + ", ".join(f"`{other.name}`" for other, _ in members) + ".\n\n"
+        text += f"One formula of {len(members)} quantities: " + ", ".join(f"`{other.name}`" for other, _ in members)
+        text += ". What follows is said of the first.\n\n"
+    elif entry.name != function.__name__:
+        text += f"As a quantity: `{entry.name}`.\n\n"
     text += f"{kind}: {escaped(entry.meaning)}\n\n"
     if isinstance(entry, Constraint):
-        text += f"A design that breaks it is infeasible: {escaped(entry.reason)}.\n\n"
+        text += f"A design that breaks it is infeasible (`{entry.kind}`): {escaped(entry.reason)}.\n\n"
     rest = inspect.cleandoc(function.__doc__ or "").splitlines()[1:]
     text += escaped(" ".join(line.strip() for line in rest)).strip() + "\n\n"
     if (shown := equation(entry.function)) is not None:
