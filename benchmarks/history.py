@@ -64,7 +64,7 @@ def measured() -> dict:
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     load = f"load {os.getloadavg()[0]:.0f}"
     machine = f"{os.cpu_count()} cores, {load}, Python {platform.python_version()}, jax {jax.__version__}"
-    entry = {"date": date.today().isoformat(), "commit": commit.stdout.strip(), "machine": machine}
+    entry: dict[str, object] = {"date": date.today().isoformat(), "commit": commit.stdout.strip(), "machine": machine}
     for grid in GRIDS:
         evaluated, search = start.alone("outputs", grid, 7), start.alone("search", grid, 9)
         entry[f"{KEYS[grid]}_values"] = float(f"{evaluated['full_grid_values_per_cpu_second']:.3g}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 
 import pytest
 
@@ -327,6 +328,29 @@ def test_check_of_the_built_in_catalog(catalog):
     assert out.splitlines()[-1].startswith("no errors, ")
 
 
+def test_check_reports_values_that_have_aged(catalog, tmp_path):
+    """By kind of quantity; without a year of its own a value has that of its own source, not of its entry's."""
+    this_year = date.today().year
+    old, fair = (f'year = {this_year - age}, source = "mine2012", confidence' for age in (3, 2))
+    (tmp_path / "own.bib").write_text("@misc{mine2012, title={Mine}, author={Me}, year={2012}, url={https://a.org}}\n")
+    (tmp_path / "a.toml").write_text(
+        'kind = "device"\n[a]\nextends = "h100-sxm-80gb"\ntitle = "A"\nsource = "mine2012"\n'
+        f'purchase_price = {{ value = "2 USD", low = "1 USD", high = "3 USD", {old} = "estimate" }}\n'
+        f'hbm_bandwidth = {{ value = "5 TB/s", low = "4 TB/s", high = "6 TB/s", {old} = "estimate" }}\n'
+        'clock_frequency = { value = "1 GHz", source = "mine2012", confidence = "datasheet" }\n'
+        'cores = { value = 9, low = 8, high = 10, source = "mine2012", confidence = "estimate" }\n'
+        'l2_size = { value = "9 MiB", low = "8 MiB", high = "10 MiB", confidence = "estimate" }\n'
+        '[b]\nextends = "a"\ntitle = "B"\n'
+        f'purchase_price = {{ value = "2 USD", low = "1 USD", high = "3 USD", {fair} = "estimate" }}\n'
+    )
+    found = json.loads(catalog("check", tmp_path, "--json")[1])["old"]
+    assert [(o["table"], o["entry"], o["quantity"], o["year"]) for o in found] == [
+        ("device", "a", "purchase_price", this_year - 3),
+        ("device", "a", "cores", 2012),
+    ]
+    assert [o["reason"].partition(", ")[2] for o in found] == ["prices change", "newer sources may exist"]
+
+
 def test_check_warns_of_what_is_no_error(catalog, tmp_path):
     (tmp_path / "models.toml").write_text(
         'kind = "model"\n'
@@ -353,7 +377,7 @@ def test_check_warns_of_what_is_no_error(catalog, tmp_path):
     assert not any(w.startswith("model big: no source") for w in warnings)
     assert "model big: 6.738 billion parameters are stated and 13.21 billion counted (+96.1%)" in warnings
     assert "model big: estimates without a range (low, high): learned_positions" in warnings
-    assert "model big: estimates of 2020: learned_positions" in warnings
+    assert "model learned_positions: over 5 years old, newer sources may exist: big (2020)" in warnings
     assert "model active: 14 billion active parameters are stated and 12.88 billion counted (-8.0%)" in warnings
     assert any(w.startswith("device my-chip: the peak 16-bit rate 2000 TFLOP/s differs") for w in warnings)
     assert "reference other2026: no entry cites it" in warnings

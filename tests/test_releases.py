@@ -1,5 +1,7 @@
 """What a release wrote stays readable: its studies run, its results open, and commands take them."""
 
+import json
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,10 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.main import app
+from perfgrid.cli.main import app, warning_text
+from perfgrid.engine import renamed
+from perfgrid.engine.renamed import Renamed
+from tests.test_bad_input import run
 
 RELEASES = sorted((Path(__file__).parent / "releases").iterdir())
 
@@ -24,6 +29,59 @@ def test_studies_and_results_of_a_release_stay_readable(release, capsys):
         app([name, str(release / "result.nc"), *options], standalone_mode=False)
     assert "step_time" in capsys.readouterr().out
     assert stored.attrs["catalog_release"]
+
+
+@pytest.mark.filterwarnings("ignore::perfgrid.engine.renamed.Renamed")  # of those that are not looked at
+def test_earlier_names_are_read_with_a_warning(release_of_tomorrow, tmp_path, monkeypatch, capsys):
+    """A study, a catalog file, a result and a command line with names that the next release would have changed."""
+    (tmp_path / "chip.toml").write_text(
+        'kind = "device"\n[chip]\nextends = "b200"\ntitle = "Chip"\nmemory_rate = "9 TB/s"\n'
+    )
+    (tmp_path / "study.toml").write_text(
+        'outputs = ["time_of_step"]\nwhere = "memory_rate > 1e9"\ncatalog = ["chip.toml"]\n'
+        '[axes]\nmodel = ["llama-2-7b"]\ndevice = ["chip"]\nmemory_rate.scale = [1, 2]\n'
+        "[axes.parallelism]\ndevices = [8]\n[workload_settings]\nsequence_length = 4096\nglobal_batch = 64\n"
+    )
+    with pytest.warns(Renamed) as told:
+        study = pg.load_study(tmp_path / "study.toml")
+    assert f"{tmp_path / 'study.toml'}: workload_settings is called workload_parameters since 0.3.0" in {
+        str(w.message) for w in told
+    }
+    found = pg.evaluate(study)
+    assert float(found.step_time.min()) > 0
+    assert found.hbm_bandwidth.values.tolist() == [1, 2]
+    earlier = found.rename({"step_time": "time_of_step", "hbm_bandwidth": "memory_rate"})
+    earlier.drop_attrs().to_netcdf(tmp_path / "earlier.nc")
+    with pytest.warns(Renamed, match="time_of_step is called step_time since 0.3.0"):
+        stored = pg.open_result(tmp_path / "earlier.nc")
+    assert np.array_equal(stored.step_time, found.step_time)
+    assert stored.step_time.dims == found.step_time.dims
+    settings = ("--as-json", "--set", "axes.memory_rate.scale=[3]")
+    with pytest.warns(Renamed, match="the command line: --as-json is called --json since 0.3.0") as told:
+        status, out, _ = run(monkeypatch, capsys, "plan", tmp_path / "study.toml", *settings)
+    assert (status, json.loads(out)["points"] > 0) == (0, True)
+    assert warning_text(told[0].message, told[0].category, "main.py", 1) == f"perfgrid: {told[0].message}\n"
+
+
+@pytest.fixture
+def release_of_tomorrow(monkeypatch):
+    monkeypatch.setattr(
+        renamed,
+        "RENAMED",
+        {
+            "time_of_step": ("step_time", "0.3.0"),
+            "memory_rate": ("hbm_bandwidth", "0.3.0"),
+            "workload_settings": ("workload_parameters", "0.3.0"),
+            "--as-json": ("--json", "0.3.0"),
+        },
+    )
+
+
+def test_earlier_names_are_kept_for_two_minor_versions():
+    major, minor = map(int, version("perfgrid").split(".")[:2])
+    for name, (_, since) in renamed.RENAMED.items():
+        there = [int(part) for part in since.split(".")[:2]]
+        assert there >= [major, minor - 2], f"{name} of {since} can go"
 
 
 def test_versions_of_program_catalog_and_records(monkeypatch, tmp_path, capsys):

@@ -1,5 +1,5 @@
 /* Tables, equations and code that scroll can be reached from the keyboard. */
 document$.subscribe(() => {
-  for (const element of document.querySelectorAll(".md-typeset__scrollwrap, .equation, .highlight pre, .highlight code"))
+  for (const element of document.querySelectorAll(".md-typeset__scrollwrap, .equation, .highlight pre, .highlight code, p:has(> img:only-child)"))
     element.tabIndex = 0;
 });

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -19,7 +18,6 @@ from perfgrid.formulas import PARAMETERS, every_formula
 
 PARAMETER_TOLERANCE = 0.01  # between a published and a counted number of parameters
 PEAK_TOLERANCE = 0.05  # between a stated peak rate and cores x clock x operations
-ESTIMATE_YEARS = 2  # after which an estimate deserves another look
 COUNTED = ("total_parameters", "parameters_per_token", "key_value_cache_width", "output_head_parameters")
 
 
@@ -50,8 +48,8 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
     """Remarks on the entries and references that one set of files states, in their order.
 
     Values of a user without a source, memory in GB, published against counted parameters, peak rate against cores x
-    clock x operations, estimates that are old or without a range, references that nothing cites (``built_in``: formulas may
-    cite them too).
+    clock x operations, estimates without a range, references that nothing cites (``built_in``: formulas may cite them
+    too).
     """
     for kind, definitions in layer.definitions.items():
         for name, definition in definitions.items():
@@ -133,6 +131,3 @@ def _estimates(entry: Entry, stated: Collection[str]) -> Iterator[str]:
     bare = [q for q, d in estimates.items() if isinstance(entry.values[q], float) and (d.low is None or d.high is None)]
     if bare:
         yield f"estimates without a range (low, high): {', '.join(bare)}"
-    years = sorted({d.year for d in estimates.values() if d.year and d.year < date.today().year - ESTIMATE_YEARS})
-    for year in years:
-        yield f"estimates of {year}: {', '.join(q for q, d in estimates.items() if d.year == year)}"

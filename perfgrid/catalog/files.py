@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.renamed import current
 
 from .naming import check_name
 from .reading import check_file, from_toml, read_text
@@ -58,7 +59,7 @@ def read_layer(paths: Iterable[Path]) -> Layer:
         if path.suffix == ".bib":
             references.update(read_references(path))
             continue
-        for kind, entries in _by_kind(read_toml(path), path).items():
+        for kind, entries in _by_kind(current(read_toml(path), str(path)), path).items():
             for name, stated in entries.items():
                 if not isinstance(stated, dict):
                     raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")

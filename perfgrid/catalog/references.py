@@ -11,6 +11,7 @@ from .reading import read_text
 
 _ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
 _FIELD = re.compile(r"[,\s]*(\w+)\s*=\s*")
+_YEAR = re.compile(r", ((?:19|20)\d\d)(?=,|$)")
 _BARE = re.compile(r"[^,}\s]+")  # a value in neither quotes nor braces
 
 
@@ -26,6 +27,12 @@ def read_references(path: Path) -> dict[str, str]:
             raise PerfgridError(f"{path}: reference {key!r} is defined twice")
         citations[key] = _citation(_fields(text, match.end(), f"{path}, reference {key!r}"))
     return citations
+
+
+def year_of(citation: str) -> int | None:
+    """The year of publication in a citation of `read_references`; None where it states none."""
+    found = _YEAR.findall(citation)
+    return int(found[-1]) if found else None
 
 
 def _fields(text: str, start: int, where: str) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
-from perfgrid.analysis.catalog_check import counted_parameters, remarks
+from perfgrid.analysis.catalog_age import old_values, summary
+from perfgrid.analysis.catalog_check import Remark, counted_parameters, remarks
 from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
@@ -109,9 +111,10 @@ def check_command(
     catalog = load_catalog(*(files or ()))
     layer = stated_in(*(files or ()))
     counts = _per_file(layer, files or ())
-    found = list(remarks(catalog, layer, built_in=not files))
+    old = list(old_values(catalog, layer, date.today().year))
+    found = [*remarks(catalog, layer, built_in=not files), *(Remark(*line) for line in summary(old))]
     if as_json:
-        print_json({"files": counts, "warnings": [vars(r) for r in found]})
+        print_json({"files": counts, "warnings": [vars(r) for r in found], "old": [vars(o) for o in old]})
         return
     for path, holds in counts.items():
         held = ", ".join(f"{count} {kind}" for kind, count in holds.items())

@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -70,7 +71,10 @@ class Commands(TyperGroup):
             from perfgrid.engine.errors import PerfgridError, nearest
 
             raise PerfgridError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}")
-        return args[0], imported(args[0]), args[1:]
+        command = imported(args[0])
+        from perfgrid.engine.renamed import current  # which the command has loaded
+
+        return args[0], command, current(args[1:], "the command line")
 
 
 @cache
@@ -129,8 +133,19 @@ def common(
         raise typer.Exit
 
 
+def warning_text(message: Warning | str, category: type[Warning], *place: Any) -> str:
+    """A warning for users in one line; others with their place in the code."""
+    if category.__module__.startswith("perfgrid."):
+        return f"perfgrid: {message}\n"
+    return python_text(message, category, *place)
+
+
+python_text = warnings.formatwarning
+
+
 def main() -> None:
     """Entry point: a mistake of the user's ends with status 2 and one line on standard error."""
+    warnings.formatwarning = warning_text
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

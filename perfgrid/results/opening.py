@@ -16,6 +16,7 @@ from xarray.conventions import decode_cf_variables
 from xarray.core import indexing
 
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.renamed import current
 
 from .factored import SUFFIX, open_factored
 from .files import PART, check_kind, decoding
@@ -68,6 +69,8 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
     labels = {n: v for n, v in lazy.items() if n in coordinates or v.dims == (n,)}
     with decoding(path):  # a file may hold axes that do not fit each other
         found = xr.Dataset({n: v for n, v in lazy.items() if n not in labels}, labels, attributes)
+    names = {name: current(str(name), str(path)) for name in (*found.variables, *found.dims)}
+    found = found.rename({name: new for name, new in names.items() if name != new})
     found.encoding["source"] = str(path)
     found.set_close(opened.close)
     return found

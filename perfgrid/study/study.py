@@ -19,6 +19,7 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
+from perfgrid.engine.renamed import current
 from perfgrid.formulas import registry_of
 
 from .checks import check_tables
@@ -249,7 +250,7 @@ def build_study(
 
     With ``other_axes`` than its views were written for, those that do not fit are left out.
     """
-    file = checked_file(content, name)
+    file = checked_file(current(content, name), name)
     if isinstance(file, StudyFile):
         file = file if file.trace is None else _with_trace(file, folder, name)
         _check_lengths(file, name)

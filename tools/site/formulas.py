@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -92,7 +93,8 @@ def formula_pages() -> Iterator[tuple[str, str]]:
         )
         subject = page.split("/")[2] if page.count("/") > 2 else "other"
         index = "reference/formulas/index.md"
-        line = [f"[{title}]({relative(page, index)})", escaped(_about(module).split(". ")[0]), str(len(functions))]
+        sentence = re.split(r"[.;]\s", _about(module))[0]
+        line = [f"[{title}]({relative(page, index)})", escaped(sentence), str(len(functions))]
         subjects.setdefault(subject, []).append(line)
     text = "# Formulas by subject\n\nEach formula with its equation, unit, arguments, source and code.\n"
     for subject, rows in subjects.items():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -19,7 +21,7 @@ def rewritten(text: str, source: str, page: str, pages: Mapping[str, str]) -> st
     """A page's text with its links to files of the repository as links to the pages that show them.
 
     ``source``: the file in the repository that holds the text; ``pages``: file -> page. A link to a file that no page
-    shows is left as its text.
+    shows is left as its text, one whose text is the name of a page gets the page's heading.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -33,9 +35,16 @@ def rewritten(text: str, source: str, page: str, pages: Mapping[str, str]) -> st
             found = there.removeprefix("docs/")
         if found is None:
             return words
+        if words.endswith(".md"):  # the reader of a site does not know files
+            words = _title(there)
         return f"{picture}[{words}]({relative(found, page)}{'#' + anchor if anchor else ''})"
 
     return _LINK.sub(link, text)
+
+
+def _title(file: str) -> str:
+    """The heading of a page in the repository."""
+    return (ROOT / file).read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
 
 
 def escaped(text: str) -> str:
