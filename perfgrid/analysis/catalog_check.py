@@ -121,8 +121,8 @@ def _capacity(entry: Entry, stated: Collection[str]) -> Iterator[str]:
         return
     capacity = float(entry.values["hbm_capacity"])  # pyright: ignore[reportArgumentType] (a number by the glossary)
     if capacity and capacity % 1e9 == 0 and capacity % 2**30:
-        whole = f"{capacity / 1e9:.0f}"
-        yield f'hbm_capacity is {whole} GB = {capacity / 2**30:.4g} GiB: where a data sheet says {whole} GB, state "{whole} GiB"'
+        whole, exact = f"{capacity / 1e9:.0f}", f"{capacity / 2**30:.4g} GiB"
+        yield f'hbm_capacity is {whole} GB = {exact}: where a data sheet says {whole} GB, state "{whole} GiB"'
 
 
 def _estimates(entry: Entry, stated: Collection[str]) -> Iterator[str]:

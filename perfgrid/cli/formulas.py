@@ -23,7 +23,8 @@ def formulas_command(
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
     ] = "training",
     constraints: Annotated[
-        bool, Option("--constraints", help="List only the constraints, with kind and reason: why designs are infeasible.")
+        bool,
+        Option("--constraints", help="List only the constraints, with kind and reason: why designs are infeasible."),
     ] = False,
     formulas: Formulas = None,
     wide: Wide = False,

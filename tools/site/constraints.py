@@ -16,7 +16,7 @@ KINDS = {
 
 
 def constraint_page() -> tuple[str, str]:
-    """Path and text of the list: every constraint by kind, with its reason, the workloads that check it and its formula."""
+    """Path and text of the list: every constraint by kind, with its reason, workloads and formula."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for workload in WORKLOADS:
         for entry in registry_of(workload).formulas.values():
@@ -25,11 +25,11 @@ def constraint_page() -> tuple[str, str]:
     names = {name for _, name, _ in found}
     text = (
         f"# Why a design is infeasible: all {len(names)} reasons\n\n"
-        "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the name of the constraint in "
-        "brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both sides. "
-        f"[Which designs are feasible]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible) tells how to find "
-        "them in Python. `perfgrid formulas --constraints --workload NAME` prints this list. A study's own `where` "
-        "conditions and own constraints come on top.\n"
+        "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the name of the constraint "
+        "in brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both "
+        f"sides, and [Python]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible) counts them in a "
+        "result. `perfgrid formulas --constraints --workload NAME` prints this list. A study's own conditions (`where`) "
+        "and constraints come on top.\n"
     )
     for kind, meaning in KINDS.items():
         rows = [

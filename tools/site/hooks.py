@@ -51,7 +51,16 @@ def on_files(files: Files, config: Any) -> Files:
         add(page, text, source)
         for name, content in pictures.items():
             add(name, content)
-    made = (*formula_pages(), constraint_page(), *lists(), *glossary(), *catalog_pages(), *command_pages(), *api_pages(), schema_page())
+    made = (
+        *formula_pages(),
+        constraint_page(),
+        *lists(),
+        *glossary(),
+        *catalog_pages(),
+        *command_pages(),
+        *api_pages(),
+        schema_page(),
+    )
     for page, text in (*made, *schemas()):
         add(page, text)
     return files

@@ -228,7 +228,8 @@ def one_forward_one_backward_bubble_time(
 ):
     """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: the longest of three paths.
 
-    With equal stages (p - 1)·(F + B + W), interleaved (p - 1)·(F + B + W)/v. Each path stays on one stage as long as possible.
+    With equal stages (p - 1)·(F + B + W), interleaved (p - 1)·(F + B + W)/v. Each path stays on one stage as long as
+    possible.
     An early stage that may run all microbatches ahead runs all forward passes before any backward pass: its path goes
     through all stages and back once, and repeats the longer of both passes for every other microbatch.
     """
