@@ -82,9 +82,10 @@ def recut(shown: str, new: str) -> str:
 
 
 def _alike(row: str, line: str) -> float:
-    """Likeness of two lines: of their words, and of all but their numbers."""
-    words, text = SequenceMatcher(None, row.split(), line.split()), [re.sub(r"[\d.,]+", "#", r) for r in (row, line)]
-    return words.ratio() + SequenceMatcher(None, *text, autojunk=False).ratio()
+    """Likeness of two lines: of their first words, of all words, and of all but their numbers."""
+    first, words = row.split()[:1] == line.split()[:1], SequenceMatcher(None, row.split(), line.split())
+    text = [re.sub(r"(?<![\w-])[\d.,]+", "#", r) for r in (row, line)]
+    return 0.5 * first + words.ratio() + SequenceMatcher(None, *text, autojunk=False).ratio()
 
 
 def picture(command: str) -> str:
