@@ -8,7 +8,7 @@ P + D evaluations of the physics, and P x D of the few formulas that join them (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,16 @@ PASSES = ("prefill_time", "own_prefill_time", "prefill_sequences", "prefill_pass
 MACHINE = ("memory_per_device", "tier_bandwidth")
 STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
 STEPS = ("tabulated_batch", "decode_step_time", "rank_prompt_cache", "tier_transfer_latency")
+TIMES = ("full_pass_time", "lone_pass_time", "lone_prompt_time", "pool_step_time")  # columns of a pool that scale
 COST = "working_charge"
 WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing is compiled
 
 
 @dataclass(frozen=True)
 class Designs:
-    """Designs of one pool: labels, which say why one is impossible alone, and columns of the joined study."""
+    """Designs of one pool: its study, labels, which say why one is impossible alone, columns of the joined study."""
 
+    study: Study
     labels: Sequence[str]
     columns: Mapping[str, Any]
 
@@ -122,13 +124,38 @@ def joined(
     costly = COST in registry_of(WORKLOAD).below(file.outputs)
     formulas = tuple(formulas)
     found = {pool: _designs(file, pool, name, catalog, formulas, costly) for pool in POOLS}
+    return paired(file, found, name, catalog, formulas), found
+
+
+def paired(
+    file: PoolsFile,
+    found: Mapping[str, Designs],
+    name: str,
+    catalog: Catalog,
+    formulas: tuple[Callable[..., Any], ...] = (),
+) -> Study:
+    """The study of all pairs of evaluated designs."""
     stated = file.model_dump(exclude_none=True, exclude={*POOLS, "overrides", "catalog"})
     axes = {pool: {"labels": list(own.labels), "zip": dict(own.columns)} for pool, own in found.items()}
     stated["axes"] = axes | {key: values for key, values in file.axes.items() if key in OF_BOTH}
     read, alone = (reading(registry_of(workload)) for workload in (WORKLOAD, "inference"))
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
     stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
-    return build_study(stated, name, catalog, formulas), found
+    pools = {pool: own.study for pool, own in found.items()}
+    return replace(build_study(stated, name, catalog, formulas), pools=pools)
+
+
+def slowed(designs: Designs, rows: Sequence[int], factors: Sequence[float]) -> Designs:
+    """Some designs of a pool, each with its times multiplied by a factor."""
+
+    def column(name: str, values: Sequence[Any]) -> list[Any]:
+        if name not in TIMES:
+            return [values[row] for row in rows]
+        every = ((values[row], factor) for row, factor in zip(rows, factors, strict=True))
+        return [{k: v * f for k, v in at.items()} if isinstance(at, Mapping) else at * f for at, f in every]
+
+    columns = {name: column(name, values) for name, values in designs.columns.items()}
+    return Designs(designs.study, [f"{designs.labels[row]} {i}" for i, row in enumerate(rows)], columns)
 
 
 def reading(registry: Registry) -> set[str]:
@@ -165,7 +192,7 @@ def _designs(
     why = reasons(study, found)
     legal = {f"{pool}_legal": [not text for text in why]}
     labels = [f"{label} ({text})" if text else label for label, text in zip(_labels(study), why, strict=True)]
-    return Designs(labels, by_load(columns) | legal)
+    return Designs(study, labels, by_load(columns) | legal)
 
 
 # ---- results of a pool as columns of the joined study ---------------------------------------------------------------

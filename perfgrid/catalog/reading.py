@@ -64,7 +64,10 @@ def _parsed(parse: Callable[[str], Any], form: str, text: str, where: str) -> An
     except RecursionError:
         raise PerfgridError(f"{where}{_TOO_DEEP}") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        raise Malformed(f"{where}not valid {form}: {error}") from None
+        cut = isinstance(error, json.JSONDecodeError) and (
+            error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        )
+        raise Malformed(f"{where}not valid {form}: {error}{': the text ends early' if cut else ''}") from None
     except ValueError:  # of Python's own limit to the digits of an integer
         raise PerfgridError(f"{where}{_TOO_LONG}") from None
     check_extent(found, where)

@@ -16,7 +16,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
-from perfgrid.jobs.job import UNKNOWN, Job
+from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
 from perfgrid.printing.console import err, out, print_json
@@ -26,6 +26,11 @@ from perfgrid.study.study import build_study, setting_of
 
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
 
+GAINS = {  # what a suggestion gains, by what the job is judged by
+    "step_time": "faster by",
+    "output_tokens_per_second": "more tokens/s by",
+    "largest_request_rate": "more requests/s by",
+}
 SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
@@ -60,6 +65,9 @@ def read_job_command(
     job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
+    for key, value, why in job.ignored:
+        if why.startswith(FILE) and Path(value).name not in {file.name for file in files}:
+            err.print(f"warning: {key} {value} {why}")
     found = None
     if suggestions:
         if on is None:
@@ -73,8 +81,6 @@ def read_job_command(
     print_job(job)
     if found is not None:
         print_suggestions(found)
-        if (version := job.format.writable(job.version)) != job.version:
-            out.print(f"settings are those of {job.format.title} {version}: of {job.version} none are written")
     if output is not None:
         out.print(f"saved {output}")
 
@@ -135,7 +141,7 @@ def print_suggestions(found: Suggestions) -> None:
         out.print(f"the job itself is predicted not to run: {reason}")
     changes = [*found.singles, *([found.combination] if found.combination else [])]
     if not changes:
-        out.print("no change that was tried makes it faster")
+        out.print(f"none of the {found.tried:,} changed designs that were tried is better")
         return
     rows = []
     for change in changes:
@@ -148,7 +154,7 @@ def print_suggestions(found: Suggestions) -> None:
         marks = (["tie"] if change.tied else []) + (["number format"] if {*change.changes} & {*KEPT} else [])
         rows.append((name + settings, gain, within, memory, *others, ", ".join(marks)))
     times = (f"{SHORT[n]} [ms]" for n in found.beside)
-    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", *times, "")
+    headers = ("change", GAINS[found.aim], "90 of 100 within", "memory [GiB]", *times, "")
     out.print()
     print_table(headers, rows, right=headers[1:-1], prose=headers[:1], names=False)
     refused = sum(found.infeasible.values())

@@ -19,7 +19,7 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
-from .launching import Launcher
+from .launching import Launcher, best_labels
 from .options import (
     AsJson,
     CatalogFiles,
@@ -86,7 +86,6 @@ def serve_command(
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
         stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
-        stated["launch"] = launch
         stated["variation"] = variation
         stated["statistic"] = None if statistic == "mean" else statistic
         return _pools(
@@ -96,6 +95,7 @@ def serve_command(
             | {"clients": clients, "precision": precision, "topology": topology, "software": software}
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
+            launcher,
         )
     found = serve(
         model,
@@ -130,11 +130,9 @@ def serve_command(
         launcher.write_answer(found, files or ())
 
 
-def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
+def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool, launcher: Launcher | None) -> None:
     """Find and print the best pair of pools."""
-    if refused := [
-        name for name in ("price", "csv", "save", "launch", "requests", "variation", "statistic") if name in stated
-    ]:
+    if refused := [name for name in ("price", "csv", "save", "requests", "variation", "statistic") if name in stated]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),
@@ -156,3 +154,7 @@ def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None
     print_violations(violations(pair.result), seconds)
     print_impossible(pair.study)
     out.print(serving_note())
+    if launcher:
+        objective = pair.choice.minimize or pair.choice.maximize or ""
+        sense = "minimize" if pair.choice.minimize else "maximize"
+        launcher.write(pair.study, best_labels(pair.study, pair.winner, objective, sense))

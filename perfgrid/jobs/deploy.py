@@ -11,41 +11,61 @@ import yaml
 from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
-from .deployments import CONFIG, GRAPH, MODE, read_deployment
+from .deployments import CONFIG, GRAPH, MODE, POOLS, read_pools
 from .formats import Format, format_of
 from .job import Job
 from .models import of_model
 from .read import stated_values
 from .write import COMPARED, Launch, default_word, limited, word_of, write_launch
 
-TOTALS = ("devices", "dp", "pools", "prefill_replicas")  # what the workers state together
+WORKER = "worker"  # of a deployment of one pool
 
 
 def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:
     """A design as a graph for Kubernetes: of one pool, or of two of one layout. Errors as of `write_launch`."""
+    known, dp, first = dict(values), int(values.get("dp", 1)), int(values.get("prefill_replicas", 0))
+    if known.pop("pools", "shared") != "separate":
+        return _graph({WORKER: known}, model, form, version, title)
+    if not 0 < first < dp:
+        raise PerfgridError("a deployment of two pools needs prefill_replicas, above zero and below dp")
+    del known["prefill_replicas"]
+    known = limited(known, dp - first)  # of the whole, before pools get their parts
+    parts = zip(POOLS, (first, dp - first), strict=True)
+    pools = {pool: known | {"dp": n, "devices": int(known.get("devices", 1)) * n // dp} for pool, n in parts}
+    return _graph(pools, model, form, version, title)
+
+
+def write_pools(
+    pools: Mapping[str, Mapping[str, Any]], model: Entry, form: Format, version: str, title: str = ""
+) -> Launch:
+    """Designs of a pool for prefill and one for decode as a graph for Kubernetes. Errors as of `write_launch`."""
+    return _graph(pools, model, form, version, title)
+
+
+def _graph(pools: Mapping[str, Mapping[str, Any]], model: Entry, form: Format, version: str, title: str) -> Launch:
+    """The graph of some pools."""
     word, name = next(iter(form.engines.items()))
     engine, newest = format_of(name)
-    known, services, notes, settings = dict(values), {}, list[str](), dict[str, Any]()
-    separate, dp = known.pop("pools", "shared") == "separate", int(known.get("dp", 1))
-    first = int(known.pop("prefill_replicas", 0))
-    ranks = int(known.get("tp", 1)) * int(known.get("cp", 1))  # of attention in one part of a worker
-    together = (
-        max(1, int(known["ep"] * known.get("etp", 1)) // ranks) if model.values["experts"] and "ep" in known else 1
-    )
-    pools = {"prefill": first, "decode": dp - first} if separate else {"worker": dp}
-    if separate and not 0 < first < dp:
-        raise PerfgridError("a deployment of two pools needs prefill_replicas, above zero and below dp")
-    known = limited(known, dp - first if separate else dp)  # of the whole, before workers get their parts
-    for pool, size in pools.items():
-        if size % together:
-            raise PerfgridError(f"the {pool} pool of dp {size} is no multiple of the {together} that share experts")
+    services, settings, notes, wanted = {}, dict[str, Any](), list[str](), {}
+    for pool, values in pools.items():
+        known, dp = dict(values), int(values.get("dp", 1))
+        ranks = int(known.get("tp", 1)) * int(known.get("cp", 1))  # of attention in one part of a worker
+        spread = model.values["experts"] and "ep" in known
+        together = max(1, int(known["ep"] * known.get("etp", 1)) // ranks) if spread else 1
+        if dp % together:
+            raise PerfgridError(
+                f"dp {dp} of the {pool} pool is not a multiple of the {together} replicas that share experts"
+            )
+        known = limited(known, dp)  # of the whole, before workers get their parts
         share = known | {"dp": together, "devices": int(known.get("devices", 1)) * together // dp}
         launch = write_launch(share, model, engine, newest)
         notes += launch.notes
-        settings = dict(launch.settings) if pool != "prefill" else settings
-        role = [MODE, pool] if separate else []
+        shown = {"replicas": dp // together} | {engine.shown(key): value for key, value in launch.settings.items()}
+        settings |= {key if pool == WORKER else f"{pool}: {key}": value for key, value in shown.items()}
+        role = [] if pool == WORKER else [MODE, pool]
         command, config = _command(word, launch, engine, model.name)
-        services[pool] = _written(pool, command + role, share["devices"], size // together, config)
+        services[pool] = _written(pool, command + role, share["devices"], dp // together, config)
+        wanted[pool] = known
     graph = {"apiVersion": "nvidia.com/v1beta1", "kind": GRAPH, "metadata": {"name": "perfgrid"}}
     frontend = {"name": "Frontend", "type": "frontend", "replicas": 1, **_pod(["python3", "-m", "dynamo.frontend"], 0)}
     documents = [
@@ -54,35 +74,38 @@ def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, vers
     documents += [config for _, config in services.values() if config]
     text = yaml.safe_dump_all(documents, sort_keys=False)
     notes = [*dict.fromkeys(notes)]
-    notes += _lost(text, known | {name: values[name] for name in TOTALS if name in values}, notes, model, form, version)
+    notes += dict.fromkeys(_lost(text, wanted, notes, model, form, version))
     lines = [f"{form.title} {version}: {title or model.title}", f"perfgrid format: {form.name}@{version}"]
     lines += [f"not expressed: {note}" for note in notes]
     return Launch("".join(f"# {printable(line)}\n" for line in lines) + text, tuple(notes), settings)
 
 
 def _lost(
-    text: str, wanted: Mapping[str, Any], noted: Sequence[str], model: Entry, form: Format, version: str
+    text: str,
+    pools: Mapping[str, Mapping[str, Any]],
+    noted: Sequence[str],
+    model: Entry,
+    form: Format,
+    version: str,
 ) -> Iterator[str]:
     """What a written graph does not say of a design: quantities that are others when it is read again."""
 
     def read(texts: Mapping[str, str], engine: Format, newest: str) -> Job:
         own = {name: of_model(model)[name] for name in ("layers", "published_weights", "published_products")}
-        given = {name: wanted[name] for name in engine.open if name in wanted}
-        return Job(engine, newest, stated_values(texts, engine, newest, given, own), model)
+        return Job(engine, newest, stated_values(texts, engine, newest, {}, own), model)
 
     try:
-        found = read_deployment({"this design": text}, form, version, read)
+        found = read_pools({"this design": text}, form, version, read)
     except PerfgridError as error:
         raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None
     dense = set() if model.values["experts"] else {"ep", "etp"}
-    for name in dict.fromkeys((*TOTALS, *COMPARED[form.workload])):
-        if name not in wanted or name in dense or any(note.startswith(f"{name} = ") for note in noted):
-            continue
-        took = {pool: job.values.get(name, default_word(name)) for pool, job in found.pools.items()}
-        took = took or {"": found.values.get(name, default_word(name))}
-        if any(wanted[name] != value for value in took.values()):
-            texts = " and ".join(word_of(value) for value in dict.fromkeys(took.values()))
-            yield f"{name} = {word_of(wanted[name])}: {form.title} takes {texts}"
+    for name in COMPARED[form.workload]:
+        for pool, wanted in pools.items():
+            own = found["" if pool == WORKER else pool].values.get(name, default_word(name))
+            if name not in wanted or name in dense or any(note.startswith(f"{name} = ") for note in noted):
+                continue
+            if wanted[name] != own:
+                yield f"{name} = {word_of(wanted[name])}: {form.title} takes {word_of(own)}"
 
 
 def _command(word: str, launch: Launch, engine: Format, model: str) -> tuple[list[str], str]:

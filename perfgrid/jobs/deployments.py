@@ -47,8 +47,8 @@ def is_deployment(text: str) -> bool:
     return MODULE.search(text) is not None or f"kind: {GRAPH}" in text
 
 
-def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> Job:
-    """The job of a deployment; ``read`` reads that of an engine. PerfgridError for none, and for unlike workers."""
+def read_pools(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> dict[str, Job]:
+    """The jobs of prefill and decode, or that of all workers under an empty name; errors as of `read_deployment`."""
     workers = [worker for file, text in texts.items() for worker in _workers(file, text, form)]
     where = ", ".join(texts)
     if not workers:
@@ -57,14 +57,23 @@ def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: 
     for worker in workers[:MOST_WORKERS]:
         if worker.role in by_role:
             kinds = ", ".join(w.name for w in workers)
-            raise PerfgridError(f"{where}: several kinds of {worker.role or 'worker'} ({kinds}): one is read")
+            raise PerfgridError(f"{where}: several kinds of {worker.role or 'worker'} ({kinds}): state one of each")
         by_role[worker.role] = _worker_job(worker, form, version, read)
     if len(by_role) == 1 and "" in by_role:
-        return by_role[""]
+        return by_role
     if set(by_role) == {"", "prefill"}:  # a worker of which nothing is said decodes
         by_role["decode"] = by_role.pop("")
     if set(by_role) != set(POOLS):
         raise PerfgridError(f"{where}: two pools need workers for prefill and decode, found {', '.join(by_role)}")
+    return by_role
+
+
+def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> Job:
+    """The job of a deployment; ``read`` reads that of an engine. PerfgridError for none, and for unlike workers."""
+    by_role = read_pools(texts, form, version, read)
+    if "" in by_role:
+        return by_role[""]
+    where = ", ".join(texts)
     prefill, decode = (by_role[pool] for pool in POOLS)
     tables = {n: [(f"{p}: {k}", v, w) for p in POOLS for k, v, w in getattr(by_role[p], n)] for n in _TABLES}
     differing = {n for n in {*prefill.values, *decode.values} if prefill.values.get(n) != decode.values.get(n)}
@@ -92,11 +101,16 @@ def _worker_job(worker: Worker, form: Format, version: str, read: Callable[..., 
         raise PerfgridError(f"{worker.name}: a replica has {worker.gpus} GPUs, its flags take {got}")
     values = dict(job.values)
     values |= {name: values.get(name, 1) * worker.replicas for name in ("devices", "dp")}
-    understood = list(job.understood)
-    if worker.replicas > 1:
-        understood.append(("replicas", str(worker.replicas), f"dp = {values['dp']}"))
+    understood, assumed = list(job.understood), list(job.assumed)
+    if worker.replicas > 1:  # dp is of all replicas together
+        each = f"dp = {job.values.get('dp', 1)}"
+        understood = [(key, value, re.sub(rf"\b{each}$", f"{each} in a replica", of)) for key, value, of in understood]
+        why = "".join(f", {why}" for name, _, why in assumed if name == "dp")
+        assumed = [row for row in assumed if row[0] != "dp"]
+        one = f"{worker.replicas} of {each}{why}"
+        understood.append(("replicas", str(worker.replicas), f"dp = {values['dp']}: {one}"))
     own = form.model_copy(update={"software": engine.software, "engines": {worker.engine: engine.name}})
-    assumed = [*worker.assumed, *job.assumed]
+    assumed = [*worker.assumed, *assumed]
     return replace(job, format=own, version=version, values=values, understood=understood, assumed=assumed)
 
 
@@ -142,7 +156,7 @@ def _service(name: str, service: Any, configs: Mapping[str, str], form: Format) 
     ]
     commands = list(_commands(name, script or shlex.join(words), dict(env)))
     if len(commands) != 1:
-        raise PerfgridError(f"{name}: starts {len(commands)} workers: one is read")
+        raise PerfgridError(f"{name}: starts {len(commands) or 'no'} workers: state one command in each component")
     limits = [t["limits"] for t in _tables(service) if isinstance(t.get("limits"), Mapping)]
     gpus = next((_whole(held[key]) for held in limits for key in ("gpu", "nvidia.com/gpu") if key in held), None)
     nodes = next((_whole(t["nodeCount"]) for t in _tables(service) if "nodeCount" in t), 1)

@@ -14,10 +14,11 @@ from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study
 
-from .deploy import write_deployment
+from .deploy import write_deployment, write_pools
+from .deployments import POOLS
 from .formats import USUAL, Format, formats, glossary
 from .job import Job
-from .write import OVERLAPS, Launch, write_launch
+from .write import OVERLAPS, Launch, limited, write_launch
 
 LAYOUT = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
 OUTPUTS = {
@@ -34,7 +35,10 @@ OUTPUTS = {
         "output_tokens_per_second_per_device",
         "memory_per_device",
     ),
-    "pools": ("time_to_first_token", "time_per_output_token", "largest_request_rate", "running_batch"),
+    "pools": (
+        *("time_to_first_token", "time_per_output_token", "output_tokens_per_second_per_device"),
+        *("largest_request_rate", "running_batch"),
+    ),
 }
 REQUIRED = {
     "training": {
@@ -107,6 +111,7 @@ def _pools_content(job: Job, device: str, topology: str | None, software: str, t
         both.setdefault("batch_rule", "clients")
     elif "request_rate" in both:
         both.setdefault("batch_rule", "rate")
+    decisive = "largest_request_rate" if both.get("batch_rule") == "rate" else "output_tokens_per_second_per_device"
     content |= {"axes": axes, "workload_parameters": both}
     for pool, values in held.items():
         own = {n: v for n, v in values.items() if n not in (*both, *LAYOUT, "pools")}
@@ -114,7 +119,7 @@ def _pools_content(job: Job, device: str, topology: str | None, software: str, t
         table = {"axes": {"parallelism": {n: [values[n]] for n in LAYOUT if n in values and n != "chunks"}}}
         table |= {"workload_parameters": rest} if (rest := {n: v for n, v in own.items() if n not in over}) else {}
         content[pool] = table | ({"overrides": over} if over else {})
-    return content
+    return content | {"best": {"over": list(POOLS), "maximize": decisive}}
 
 
 def model_text(job: Job, catalog: Catalog) -> str:
@@ -138,7 +143,8 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
     Scaled quantities are left out, since a launch does not state hardware. PerfgridError for a study without a model.
     """
     found: dict[str, Any] = {}
-    entries = {table: str(study.space.constants.get(table, "")) for table in ("model", "device", "software")}
+    usual = {**study.defaults, **study.space.constants}
+    entries = {table: str(usual.get(table, "")) for table in ("model", "device", "software")}
     wanted = {v.name for v in glossary().values() if v.of in ("workload", "parallelism")}
     for axis in study.space.axes:
         row = axis.index(study.label(axis.name, labels[axis.name])) if axis.name in labels else 0
@@ -161,21 +167,53 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
 
 def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
     """The configuration of a design for a framework. PerfgridError for a design or a layout that it cannot have."""
+    if study.pools:
+        return _launch_of_pools(study, labels, form, version)
     if study.file.workload != form.workload:
         raise PerfgridError(
             f"{form.title} is a framework for {form.workload}, the study is one of {study.file.workload}"
         )
     design = design_at(study, labels)
-    devices = design.values.get("devices", 1)
-    domain = {}
-    if design.device in study.catalog.tables["device"]:
-        size = study.catalog.entry("device", design.device).values.get("scale_up_size")
-        domain = {"domain": gcd(int(size), devices)} if isinstance(size, float) else {}
-    on = f" on {devices} {design.device}" if design.device else ""
-    stack = f", predicted for {design.software}" if design.software else ""
-    engines = {word: name for word, name in form.engines.items() if formats()[name].software == design.software}
-    form = form.model_copy(update={"engines": engines}) if engines else form
-    return written(design.values | domain, design.model, form, version, f"{design.model.title}{on}{stack}")
+    on, stack = _machine(design), f", predicted for {design.software}" if design.software else ""
+    form, title = _of_engine(form, design.software), f"{design.model.title}{on and f' on {on}'}{stack}"
+    return written(design.values | _domain(study.catalog, design), design.model, form, version, title)
+
+
+def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
+    """The configuration of a pair of pools."""
+    if not form.engines:
+        names = ", ".join(name for name, other in formats().items() if other.engines)
+        raise PerfgridError(f"{form.title} starts one server, the study is one of two pools: give --launch {names}")
+    found = {}
+    for pool, own in study.pools.items():
+        row = study.file.axes[pool]["labels"].index(labels[pool]) if pool in labels else 0
+        places = zip(own.space.axes, np.unravel_index(row, own.space.shape), strict=True)
+        found[pool] = design_at(own, {axis.name: axis.labels[place] for axis, place in places})
+    last = found["decode"]
+    both = {name: study.space.constants[name] for name in ("batch", "batch_rule") if name in study.space.constants}
+    pools = {pool: design.values | _domain(study.catalog, design) for pool, design in found.items()}
+    pools["decode"] = limited(pools["decode"] | {n: _plain(n, v) for n, v in both.items()}, last.values.get("dp", 1))
+    on = " and ".join(f"{_machine(design)} for {pool}" for pool, design in found.items())
+    title = f"{last.model.title} on {on}, predicted for {last.software}"
+    return write_pools(pools, last.model, _of_engine(form, last.software), version, title)
+
+
+def _machine(design: Design) -> str:
+    return f"{design.values.get('devices', 1)} {design.device}" if design.device else ""
+
+
+def _domain(catalog: Catalog, design: Design) -> dict[str, int]:
+    """The devices of a scale-up domain that a design fills."""
+    if design.device not in catalog.tables["device"]:
+        return {}
+    size = catalog.entry("device", design.device).values.get("scale_up_size")
+    return {"domain": gcd(int(size), design.values.get("devices", 1))} if isinstance(size, float) else {}
+
+
+def _of_engine(form: Format, software: str) -> Format:
+    """A deployment of the engine that a software is; of its first one where none is."""
+    engines = {word: name for word, name in form.engines.items() if formats()[name].software == software}
+    return form.model_copy(update={"engines": engines}) if engines else form
 
 
 def written(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:

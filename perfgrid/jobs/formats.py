@@ -21,7 +21,7 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
-from .syntaxes import Syntax
+from .syntaxes import TABLES, Syntax
 
 FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
@@ -135,6 +135,7 @@ class Format(_Row):
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
+    launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()
@@ -175,6 +176,10 @@ class Format(_Row):
         inner = key.partition(".")[2]
         return inner if inner.partition(".")[0] in self.tables else self.by_last_name.get(key.rpartition(".")[2], key)
 
+    def stating(self, key: str) -> list[Case]:
+        """The cases that a key states by its presence."""
+        return [c for c in self.cases if c.keys.get(key, False) is not False or key in c.contains]
+
     def matters(self, key: str) -> bool:
         """Whether a stated key states a quantity."""
         return self.name_of(key) in self.by_name or key in self.renamed
@@ -191,10 +196,10 @@ class Format(_Row):
             raise PerfgridError(f"{self.name}: version {version!r} is not known; known are {', '.join(self.versions)}")
         return version
 
-    def writable(self, version: str) -> str:
-        """A version, or the first after it that is written."""
-        first = self.versions.index(self.written_since or self.versions[0])
-        return self.versions[max(first, self.versions.index(version))]
+    def spelled(self, syntax: Syntax) -> Format:
+        """The format as texts of a syntax have it: tables without the prefix of flags, versions as old as theirs."""
+        own: dict[str, Any] = {"prefix": "" if syntax in TABLES else self.prefix, "written_since": None}
+        return self.model_copy(update=own | ({"writes": syntax} if syntax in self.dated else {}))
 
     def has(self, row: Key | Case, version: str) -> bool:
         """Whether a version has a key or a case."""
@@ -240,8 +245,8 @@ def solved(
 ) -> dict[str, Any]:
     """Values with those that follow by the products of a format.
 
-    PerfgridError for values that contradict a product, and for one that would have to be no whole number; ``origins``:
-    the keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
+    PerfgridError for values that contradict a product, and for one that could not be a whole number; ``origins``: the
+    keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
     """
     found = dict(values)
     moved = True
@@ -278,16 +283,22 @@ def _contradiction(
     origins: Mapping[str, str] | None,
     lacking: str = "",
 ) -> PerfgridError:
+    """What to say of values that contradict a product, or leave no whole number for what is ``lacking``."""
+
     def said(name: str) -> str:
         if name.isdigit():
             return name
         key = (origins or {}).get(name)
-        value = "?" if values.get(name) is None else f"{values[name]:g}"
-        return f"{name} {value}" + (f" ({key})" if key else "")
+        return f"{name} {values[name]:g}" + (f" ({key})" if key else "")
 
-    right = (" + " if product.sums else " x ").join(map(said, product.right))
-    end = f": {lacking} would be no whole number" if lacking else ""
-    return PerfgridError(f"{where}{said(product.left)} is not {right}{end}")
+    known = [name for name in product.right if name != lacking]
+    total = product.total([float(name) if name.isdigit() else values[name] for name in known])
+    right = (" + " if product.sums else " x ").join(map(said, known)) + (f" = {total:g}" if len(known) > 1 else "")
+    if lacking == product.left:
+        return PerfgridError(f"{where}{lacking} would be {right}, which is not a whole number")
+    relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
+    when = " and ".join(f"{name} {sign} {limit}" for name, sign, limit in product.when)
+    return PerfgridError(f"{where}{said(product.left)} {relation} {right}{when and f', where {when}'}")
 
 
 def matches(pattern: str, key: str) -> bool:

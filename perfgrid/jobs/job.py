@@ -43,3 +43,4 @@ class Job:
 
 
 UNKNOWN = "unknown"
+FILE = "names a file that states the job"

@@ -12,11 +12,12 @@ from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import read_text
 from perfgrid.engine.errors import PerfgridError
 
-from .deployments import is_deployment, read_deployment
-from .formats import USUAL, Format, format_of, formats, glossary
+from .deployments import read_deployment
+from .formats import USUAL, Format, format_of, glossary
 from .job import Job
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
+from .recognise import check_launched, recognised
 from .settings import settings_of
 from .syntaxes import syntax_of
 
@@ -81,10 +82,14 @@ def read_job(
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
     written = _WRITTEN.search(next(iter(texts.values()), ""))
-    named = format or (written[1] if written else None) or _recognised(texts)
+    named = format or (written[1] if written else None) or recognised(texts)
     form, version = format_of(named)
+    syntax = syntax_of(next(iter(texts.values()), ""), form.syntaxes)
     if "@" not in named and form.dated:
-        version = form.dated.get(syntax_of(next(iter(texts.values()), ""), form.syntaxes), version)
+        version = form.dated.get(syntax, version)
+    form = form.spelled(syntax)
+    if syntax == "flags":
+        check_launched(texts)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:
@@ -104,7 +109,7 @@ def _job(
     which: str | None,
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which))
+    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers))
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
@@ -137,27 +142,3 @@ def stated_values(
     for name, value in own.items():
         reader.found.setdefault(name, value)
     return reader.values("this design: ")
-
-
-def _recognised(texts: Mapping[str, str]) -> str:
-    """The format that knows most keys of some texts. PerfgridError where none or several do."""
-    deployments = [name for name, form in formats().items() if form.engines]
-    if any(map(is_deployment, texts.values())):
-        return deployments[0]
-    scores = {}
-    for name, form in formats().items():
-        if form.engines:
-            continue
-        try:
-            stated = settings_of(texts, form.syntaxes).values
-        except PerfgridError:
-            continue
-        scores[name] = sum(map(form.matters, stated))
-    ranked = sorted(scores, key=lambda name: -scores[name])
-    if not ranked or scores[ranked[0]] < 2 or (len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]]):
-        near = [name for name in ranked if scores[name] and scores[name] == scores[ranked[0]]]
-        tied = f" (it fits {' and '.join(near)} alike)" if len(near) > 1 else ""
-        raise PerfgridError(
-            f"{', '.join(texts)}: the format is not recognised{tied}: name it, --format {', '.join(formats())}"
-        )
-    return ranked[0]

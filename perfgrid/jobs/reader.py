@@ -46,10 +46,11 @@ class Reader:
                 name = renamed.to
                 why = f"renamed to {self.form.shown(name)} in {renamed.version}: read as that"
                 self.assumed.append((self.form.shown(key), text_of(value), why))
-            if (row := self.form.keys.get(name)) and not self.form.has(row, self.version):
-                span = f"since {row.since}" if row.since else f"until {row.until}"
+            rows = [self.form.keys[name]] if name in self.form.keys else self.form.stating(name)
+            if rows and not any(self.form.has(row, self.version) for row in rows):
+                span = f"since {rows[0].since}" if rows[0].since else f"until {rows[0].until}"
                 raise PerfgridError(
-                    f"{settings.files[key]}: {self.form.shown(key)} is no key of {self.form.title} {self.version} "
+                    f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
                     f"({span}): state the version, as in --format {self.form.name}@{self.form.versions[-1]}"
                 )
             values[name], files[name] = value, settings.files[key]

@@ -10,7 +10,7 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
 from .shell import Script, is_unread
-from .syntaxes import Part, Syntax, parts_of, syntax_of
+from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
@@ -39,16 +39,18 @@ def settings_of(
     syntaxes: Iterable[Syntax],
     matters: Callable[[str], bool] | None = None,
     which: str | None = None,
+    launchers: Launchers | None = None,
 ) -> Settings:
     """The settings of the files of one job, read in order, each in the first syntax of the format that it fits.
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
-    one, or ``which`` names one: its number or its name. Without ``matters`` all parts are taken in. PerfgridError with
+    one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on.
+    Without ``matters`` all parts are taken in. PerfgridError with
     the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
     found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
-        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script)
+        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {})
         launches = [] if matters is None else [part for part in parts if _is_launch(part, matters)]
         if which is not None and len(launches) > 1:
             parts, chosen = [_chosen(launches, which, file)], True
@@ -65,7 +67,7 @@ def settings_of(
             notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
     if not chosen:
-        raise PerfgridError(f"{', '.join(texts)}: holds no choice of launches: leave --which out")
+        raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import floor
 
@@ -62,6 +62,20 @@ def script_of(text: str, where: str, known: Script | None = None) -> Script:
             _noted(found, words, "behind a condition, which is not executed")
         holds = holds if ends in ("&&", "||") else True
     return found
+
+
+def unlaunched(texts: Iterable[str]) -> list[str]:
+    """The lists and variables of scripts that hold options, where none of these is given to a command."""
+    script = Script()
+    try:
+        for text in texts:
+            script_of(text, "", script)
+    except PerfgridError:
+        return []
+    held = {**script.lists, **{name: value.split() for name, value in script.variables.items()}}
+    held = {name: {w for w in words if w.startswith("--")} for name, words in held.items()}
+    given = {word for words in script.commands for word in words}
+    return [] if any(own & given for own in held.values()) else [name for name, own in held.items() if len(own) > 1]
 
 
 def _noted(script: Script, words: list[str], why: str) -> None:

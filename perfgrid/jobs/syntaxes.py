@@ -15,6 +15,7 @@ from .recipes import recipes_of
 from .shell import Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
+TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
@@ -32,9 +33,14 @@ class Part:
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
 
 
-def parts_of(text: str, file: str, syntax: Syntax, script: Script) -> tuple[list[Part], list[tuple[str, str]]]:
+Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
+
+
+def parts_of(
+    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers
+) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
-    if syntax in ("toml", "json", "yaml"):
+    if syntax in TABLES:
         table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
         if not isinstance(table, Mapping):
             raise PerfgridError(f"{file}: holds no table of settings")
@@ -52,7 +58,15 @@ def parts_of(text: str, file: str, syntax: Syntax, script: Script) -> tuple[list
         return [Part(file, list(script.variables.items()))], script.notes
     read = _flags if syntax == "flags" else _pairs
     commands = [words for command in script.commands for words in _commands(command)]
-    return [Part(shortened(" ".join(words), 60), list(read(words))) for words in commands], script.notes
+    stated = [[*_handed_on(words, script, launchers), *read(words)] for words in commands]
+    return [Part(shortened(" ".join(w), 60), own) for w, own in zip(commands, stated, strict=True)], script.notes
+
+
+def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a script of a framework makes of variables before it."""
+    for key, name in launchers.get(words[0].rpartition("/")[2], {}).items():
+        if isinstance(name, int) or name in script.variables:
+            yield key, name if isinstance(name, int) else script.variables[name]
 
 
 def _commands(words: list[str]) -> list[list[str]]:
@@ -76,7 +90,7 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "toml"
     if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
         return "yaml"
-    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in ("toml", "json", "yaml", "python")]
+    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
 
 

@@ -196,6 +196,9 @@ def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Form
         if value != got and not any(note.startswith(f"{name} = ") for note in noted):
             yield f"{name} = {word_of(value)}: {form.title} takes {word_of(got)}"
     model, keys = wanted["catalog_model"], form.keys.values()
+    later = [row.quantity for row in keys if row.write and not form.has(row, version) and wanted.get(row.quantity)]
+    if later := [name for name in later if name in glossary() and glossary()[name].of == "model"]:
+        yield f"the model {model}: {form.title} {version} has no keys for {', '.join(later)}"
     writable = any(row.write and row.quantity in (form.named, "layers") for row in keys)
     writable |= any(case.quantity == form.named for case in form.cases) or "{catalog_model}" in form.command
     if not writable:

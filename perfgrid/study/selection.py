@@ -31,7 +31,7 @@ def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None 
         content["axes"] = dict(axes)
     for table in SEARCHES:
         content.pop(table, None)
-    return build_study(content, study.name, study.catalog, study.formulas)
+    return replace(build_study(content, study.name, study.catalog, study.formulas), pools=study.pools)
 
 
 def reaching(study: Study, quantities: Iterable[str]) -> Study:

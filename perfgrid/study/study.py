@@ -57,6 +57,7 @@ class Study:
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
+    pools: Mapping[str, Study] = field(default_factory=dict)  # of pairs of pools: axis -> the designs behind its labels
 
     @classmethod
     def make(

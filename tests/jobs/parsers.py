@@ -130,6 +130,52 @@ def deepspeed():
     return check, lambda: of_fields(DeepSpeedZeroConfig, "zero_optimization.")
 
 
+def accelerate():
+    """Accelerate: its configuration as `accelerate launch` takes it, and what its processes make of it."""
+    import dataclasses
+    import tempfile
+    from pathlib import Path
+
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.commands.config.config_args import ClusterConfig
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    tables = {"FSDP": "fsdp_config.", "DeepSpeed": "deepspeed_config.", "ParallelismConfig": "parallelism_config."}
+    machine = dict(os.environ)
+
+    def check(content):
+        os.environ.clear()
+        os.environ.update(machine)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "config.yaml"
+            file.write_text(json.dumps(content))
+            args = launch_command_parser().parse_args(["--config_file", str(file), "train.py"])
+            args, *_ = _validate_launch_command(args)
+            os.environ.update(prepare_multi_gpu_env(args))
+        FullyShardedDataParallelPlugin()
+        sizes = ParallelismConfig()
+        if sizes.total_size != content["num_processes"]:
+            raise ValueError(f"{sizes.total_size} ranks for {content['num_processes']} processes")
+
+    def listed():
+        parser = launch_command_parser()
+        for field in dataclasses.fields(ClusterConfig):
+            yield (
+                field.name,
+                PLAIN.get(str(getattr(field.type, "__name__", field.type)), "str"),
+                "",
+                text(field.default),
+            )
+        for group in parser._action_groups:
+            own = tables.get((group.title or "").split()[0].removesuffix("Arguments"))
+            of = argparse.Namespace(_actions=group._group_actions)
+            yield from ((f"{own}{name}", *rest) for name, *rest in of_argparse(of) if own and "-" not in name)
+
+    return check, listed
+
+
 def torchtitan():
     """torchtitan: its configuration and cross-checks."""
     import tyro

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, one_line
+from perfgrid.jobs.design import written
 from perfgrid.jobs.formats import format_of, formats, glossary
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.recipes import recipes_of
@@ -26,12 +28,18 @@ def megatron(text, **options):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("--tensor-model-parallel-size 3", "devices 16 is not tp 3 .*--tensor-model-parallel-size.*no whole number"),
+        (
+            "--tensor-model-parallel-size 3",
+            r"devices 16 is not a multiple of tp 3 \(--tensor-model-parallel-size\) x cp 1 x pp 1 = 3$",
+        ),
         ("--micro-batch-size 3 --global-batch-size 64", "global_batch 64 .*--global-batch-size.*microbatch 3"),
         (f"{BATCH} --micro-batch-size two", "run.sh: --micro-batch-size needs a number, found 'two'"),
         (f"{BATCH} --micro-batch-size -2", "--micro-batch-size"),
         (f"{BATCH} --seq-length 1.5", "--seq-length"),
-        (f"{BATCH} --num-layers-per-virtual-pipeline-stage 5 --pipeline-model-parallel-size 2", "layers 32 .*no whole"),
+        (
+            f"{BATCH} --num-layers-per-virtual-pipeline-stage 5 --pipeline-model-parallel-size 2",
+            "layers 32 .*is not a multiple of pp 2 .*= 10$",
+        ),
         (f"{BATCH} --world-size 32", "devices"),
         (f"{BATCH} --num-experts 8 --expert-model-parallel-size 32", "ep 32 x etp 1 does not divide the 16 ranks"),
     ],
@@ -74,11 +82,22 @@ def test_nothing_is_understood_silently():
 
 
 def test_a_key_of_another_version_is_refused_by_its_version():
-    text = RUN + LLAMA + BATCH + "--expert-tensor-parallel-size 1"
-    with pytest.raises(
-        PerfgridError, match=r"--expert-tensor-parallel-size is no key of Megatron-LM 0.10 \(since 0.11\)"
+    text = RUN + LLAMA + BATCH
+    for keys, version, since in (
+        ("--mtp-num-layers 1", "0.10", "0.12"),
+        ("--expert-tensor-parallel-size 1", "0.9", "0.10"),
+        ("--cp-comm-type a2a", "0.8", "0.10"),
+        ("--recompute-granularity selective --recompute-modules core_attn", "0.11", "0.12"),
     ):
-        read_job(text, format="megatron-lm@0.10")
+        name = keys.split()[-2]
+        with pytest.raises(PerfgridError, match=rf"Megatron-LM {version} has no {name} \(since {since}\): state the"):
+            read_job(text + keys, format=f"megatron-lm@{version}")
+        assert read_job(text + keys, format=f"megatron-lm@{since}").version == since
+    form, model = format_of("megatron-lm")[0], load_catalog().entry("model", "deepseek-v3")
+    values = {"devices": 8, "tp": 8, "pp": 1, "cp": 1, "dp": 1, "sequence_length": 4096, "global_batch": 8}
+    noted = {version: written(values, model, form, version).notes for version in ("0.9", "0.12")}
+    assert any("0.9 has no keys for" in note and "kv_lora_rank" in note for note in noted["0.9"])
+    assert not any("has no keys for" in note for note in noted["0.12"])
     with pytest.raises(PerfgridError, match=r"version '9.9' is not known"):
         read_job(text, format="megatron-lm@9.9")
     with pytest.raises(PerfgridError, match=r"no format 'megatron'.*megatron-lm"):
@@ -228,7 +247,7 @@ def test_several_launches_in_one_script_are_chosen_by_number():
     assert [read_job({"r": TWO}, format="megatron-lm", which=n).values["tp"] for n in ("1", "2")] == [2, 4]
     with pytest.raises(PerfgridError, match="has no launch '3'"):
         read_job({"run.sh": TWO}, format="megatron-lm", which="3")
-    with pytest.raises(PerfgridError, match="holds no choice of launches"):
+    with pytest.raises(PerfgridError, match="one launch to read"):
         megatron(BATCH, which="1")
 
 
@@ -381,3 +400,49 @@ def test_deployments_are_read_by_their_pools():
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))
+
+
+CUT = "SHAPE=(--num-layers 32 --hidden-size 4096)\nTP=4\nRANKS=(--micro-batch-size 1 --tensor-model-parallel-size $TP"
+VLLM = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 8 --max-num-seqs 32"
+TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlocal_batch_size = 2\n'
+SHARDED = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"a.sh": CUT}, "a.sh: no command takes the options in SHAPE, RANKS: the script ends before its launch"),
+        ({"a.json": SHARDED[:60]}, "a.json: not valid JSON: .*: the text ends early"),
+        ({"a.toml": TITAN[:-9]}, "a.toml: not valid TOML"),
+        (
+            {"a.sh": "CONFIG_FILE=./models/llama3_8b.toml ./run_train.sh"},
+            r"settings are in ./models/llama3_8b.toml, .*",
+        ),
+        ({"a.sh": RUN + LLAMA + BATCH, "b.sh": VLLM}, "b.sh is a configuration of vLLM, the others are of Megatron-LM"),
+        ({"a.toml": TITAN, "b.json": SHARDED}, "b.json is a configuration of DeepSpeed, the others are of torchtitan"),
+        ({"a.sh": "python -m dynamo.vllm --model x", "b.toml": TITAN}, "a.sh starts workers of Dynamo, b.toml none"),
+    ],
+)
+def test_files_without_a_format_say_what_they_lack(texts, message):
+    with pytest.raises(PerfgridError, match=message) as error:
+        read_job(texts)
+    assert one_line(str(error.value)) == str(error.value)
+
+
+def test_files_that_are_one_job_together():
+    """Lists of one script that another one launches, and a configuration with overrides of the framework's launcher."""
+    launch = f"{RUN} ${{SHAPE[@]}} ${{RANKS[@]}} {LLAMA.replace(SHAPE, '')} {BATCH}"
+    shape = SHAPE.replace("\n", " ")
+    job = read_job({"a.sh": f"SHAPE=({shape})\nTP=4\nRANKS=(--tensor-model-parallel-size $TP)", "b.sh": launch})
+    assert (job.format.name, job.values["tp"], job.values["devices"]) == ("megatron-lm", 4, 16)
+    over = "NGPU=4 CONFIG_FILE=a.toml ./run_train.sh --training.local_batch_size 1"
+    job = read_job({"a.toml": TITAN, "b.sh": over})
+    assert {n: job.values[n] for n in ("devices", "microbatch", "sequence_length")} == {
+        "devices": 4,
+        "microbatch": 1,
+        "sequence_length": 8192,
+    }
+    assert job.model is not None
+    assert job.model.name == "llama-3.1-8b"
+    newer = read_job("NGPU=8 MODULE=llama3 CONFIG=llama3_70b ./run_train.sh --training.seq_len 4096")
+    assert (newer.version, newer.values["devices"], newer.model and newer.model.name) == ("0.3", 8, "llama-3.1-70b")

@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import Phase, given, settings
 
 from perfgrid.catalog import load_catalog
@@ -26,12 +27,14 @@ FLAGS = Path(__file__).parent / "flags"
 PARSED = {  # the environment of each parser, and the version whose keys are listed
     "megatron-lm": ("torch", "0.19"),
     "deepspeed": ("torch", "0.19"),
+    "accelerate": ("torch", "1.15"),
     "torchtitan": ("torch", "0.3"),
     "maxtext": ("maxtext", "0.2"),
     "sglang": ("torch", "0.5"),
     "vllm": ("vllm", "0.32"),
 }
 BEYOND = {  # refused by a parser for what the machine lacks: no fault of what is written
+    "accelerate": r"FP8 is not available",
     "torchtitan": r"torchao",
     "maxtext": r"dcn context parallelism|number of microbatches|the number of pipeline|global causal attention",
     # a node stands for a slice, pipelines of 9 do not fill its topology, and Gemma's layers are counted in pairs
@@ -119,7 +122,8 @@ def test_the_parser_of_the_framework_takes_what_is_written(name, tmp_path):
     if not python.exists():
         pytest.skip(f"the parser of {name} is not installed: $PERFGRID_PARSERS/{PARSED[name][0]}/bin/python")
     launches = drawn(name, int(os.environ.get("PERFGRID_PARSED", "120")))
-    lines = [json.dumps(json.loads(one.text) if name == "deepspeed" else words_of(one.text)) for one in launches]
+    read = {"deepspeed": json.loads, "accelerate": yaml.safe_load}.get(name, words_of)
+    lines = [json.dumps(read(one.text)) for one in launches]
     command = [str(python), str(Path(__file__).with_name("parsers.py")), name, "check"]
     plainly = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA", "PYTHON"))}
     asked = {"input": "\n".join(lines), "capture_output": True, "text": True, "cwd": tmp_path, "env": plainly}

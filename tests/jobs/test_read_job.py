@@ -6,6 +6,7 @@ import re
 import tomllib
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 import perfgrid as pg
@@ -14,7 +15,8 @@ from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import combinations
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.suggest import sense, suggest
+from perfgrid.jobs.suggest import suggest
+from perfgrid.jobs.suggestions import ABSENT, Change, distinct, sense
 
 SCRIPT = """#!/bin/bash
 NODES=${NODES:-4}
@@ -121,6 +123,35 @@ def test_rows_of_one_setting_are_joined_by_their_sense():
         "absent",
         "selective",
     ]
+
+
+def test_changes_of_the_same_effect_are_one_row():
+    """Of two that do the same the one that removes fewer settings; others are rows of their own."""
+
+    def change(value, ratio, *settings):
+        return Change({"recompute": value}, settings, 1 / ratio, 1.0, ratio, 0.9 * ratio, 1.1 * ratio, False, {})
+
+    none = change("none", 0.8, ("-a", "full", ABSENT), ("-b", "1", ABSENT))
+    selective = change("selective", 0.8 + 1e-9, ("-a", "full", "selective"), ("-b", "1", ABSENT))
+    part = change("layers", 0.9, ("-a", "full", "some"))
+    assert distinct([none, part, selective]) == (selective, part)
+
+
+def test_suggestions_are_in_the_spelling_of_the_file(tmp_path):
+    """Keys of TOML for TOML, of its version; none of the command line of another one."""
+    path = tmp_path / "job.toml"
+    tables = {
+        "model": {"name": "llama3", "flavor": "8B"},
+        "training": {"local_batch_size": 8, "seq_len": 8192},
+        "parallelism": {"tensor_parallel_degree": 4},
+        "activation_checkpoint": {"mode": "full"},
+    }
+    path.write_text(tomli_w.dumps(tables))
+    found = json.loads(run("read-job", path, "--devices", 16, "--on", "h100-sxm-80gb", "--suggest", "--json"))
+    told = [setting for change in found["suggestions"]["singles"] for setting in change["settings"]]
+    assert ["activation_checkpoint.mode", "full", "selective"] in told
+    assert ["parallelism.tensor_parallel_degree", "4", "2"] in told
+    assert all(key.split(".")[0] in ("model", "training", "parallelism", "activation_checkpoint") for key, *_ in told)
 
 
 def test_launch_of_an_answer(tmp_path):

@@ -28,8 +28,9 @@ def catalog_pages() -> Iterator[tuple[str, str]]:
             of["name"] = f"[`{name}`]({relative(page, index)})"
             rows.append([*of.values(), escaped(title)])
             values = [_value(value_row(catalog, entry, catalog.variables[q]), page) for q in entry.values]
-            header = ["quantity", "value", "range", "year", "confidence", "source", "note"]
-            shown = f"```sh\nperfgrid catalog show {kind}.{name}\n```\n\n"
+            header = ["quantity", "value", "range", "source", "note"]
+            changed = f"perfgrid run STUDY --set '{kind}.{name}.QUANTITY=\"VALUE UNIT\"'  # another value in one study"
+            shown = f"```sh\nperfgrid catalog show {kind}.{name}\n{changed}\n```\n\n"
             above = trail(page, ("Catalog", INDEX), (kind, index))
             yield (
                 page,
@@ -55,8 +56,8 @@ def _value(row: Mapping[str, Any], page: str) -> list[str]:
     unit = row["unit"]
     low, high = row["low"], row["high"]
     span = "" if low is None else f"{_text(low, unit)} to {_text(high, unit)}"
-    about = [str(row["year"] or ""), row["confidence"] or "", cited(row["source"], page), escaped(row["note"] or "")]
-    return [linked(row["quantity"], page), _text(row["value"], unit), span, *about]
+    source = ", ".join(str(x) for x in (cited(row["source"], page), row["confidence"], row["year"]) if x)
+    return [linked(row["quantity"], page), _text(row["value"], unit), span, source, escaped(row["note"] or "")]
 
 
 def _text(value: Any, unit: str) -> str:

@@ -23,13 +23,13 @@ def constraint_page() -> tuple[str, str]:
             if isinstance(entry, Constraint):
                 found.setdefault((entry.kind, entry.name, entry.reason), []).append(workload)
     names = {name for _, name, _ in found}
+    python = f"[Python]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible)"
     text = (
         f"# Why a design is infeasible: all {len(names)} reasons\n\n"
         "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the name of the constraint "
         "in brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both "
-        f"sides, and [Python]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible) counts them "
-        "in a result. `perfgrid formulas --constraints --workload NAME` prints this list. A study's own conditions "
-        "(`where`) and constraints come on top.\n"
+        f"sides, and {python} counts them in a result. `perfgrid formulas --constraints --workload NAME` prints this "
+        "list. A study's own conditions (`where`) and constraints come on top.\n"
     )
     for kind, meaning in KINDS.items():
         rows = [

@@ -5,18 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import groupby
 from types import ModuleType
+from typing import Any
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.graph.entries import Constraint, Formula
 from perfgrid.formulas import WORKLOADS, registry_of
 
-from .equations import code, equation
+from .equations import code, drawn, equation
 from .links import escaped, relative, table, trail
 
 REFERENCES, QUANTITIES, GLOSSARY = "reference/references.md", "reference/quantities.md", "reference/glossary.md"
+LONG_TITLE = 60  # letters
 
 
 @cache
@@ -35,8 +38,11 @@ def entries() -> dict[str, tuple[Formula, tuple[str, ...]]]:
 
 def page_of(entry: Formula) -> str:
     """The page that shows a formula."""
-    parts = inspect.unwrap(entry.function).__module__.split(".")
-    return "reference/formulas/" + "/".join(parts[2:]) + ".md"
+    return _page_of_module(inspect.unwrap(entry.function).__module__)
+
+
+def _page_of_module(module: str) -> str:
+    return "reference/formulas/" + "/".join(module.split(".")[2:]) + ".md"
 
 
 @cache
@@ -73,6 +79,27 @@ def cited(key: str, page: str) -> str:
     return f"[{key}]({relative(f'{REFERENCES}#{key}', page)})" if known else escaped(key)
 
 
+@cache
+def helpers() -> dict[str, dict[str, Callable[..., Any]]]:
+    """Functions that formulas call, by page and name: equations on their own, which are no quantities."""
+    bound = {inspect.unwrap(entry.function) for entry, _ in entries().values()}
+    left, found = list(bound), dict[str, dict[str, Callable[..., Any]]]()
+    while left:
+        for name, function in called(left.pop()):
+            page = _page_of_module(function.__module__)
+            if function not in bound and name not in found.setdefault(page, {}):
+                found[page][name] = function
+                left.append(function)
+    return found
+
+
+def called(function: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:
+    """The functions of the physics that a function calls by their names, in order."""
+    names = re.findall(r"\b([a-z]\w*)\b", code(function))
+    known = {name: inspect.unwrap(of) for name in names if inspect.isfunction(of := function.__globals__.get(name))}
+    return [(n, of) for n, of in known.items() if of.__module__.startswith("perfgrid.formulas") and of is not function]
+
+
 def formula_pages() -> Iterator[tuple[str, str]]:
     """Path and text of the pages of formulas, a page for each file, and of the list of these pages."""
     files: dict[str, dict[str, list[tuple[Formula, tuple[str, ...]]]]] = {}
@@ -81,20 +108,22 @@ def formula_pages() -> Iterator[tuple[str, str]]:
             own = files.setdefault(page_of(entry), {})
             own.setdefault(inspect.unwrap(entry.function).__qualname__, []).append((entry, workloads))
     subjects: dict[str, list[list[str]]] = {}
-    for page, functions in sorted(files.items()):
-        first = next(iter(functions.values()))[0][0]
-        module = sys.modules[inspect.unwrap(first.function).__module__]
-        title = _title(page)
-        yield (
-            page,
-            trail(page, ("Formulas", "reference/formulas/index.md"))
-            + f"# {title}\n\n{_about(module)}\n\n"
-            + "".join(_formula(own, page) for own in functions.values()),
-        )
+    for page in sorted(files | helpers()):
+        functions, own = files.get(page, {}), helpers().get(page, {})
+        first = next(iter(functions.values()))[0][0].function if functions else next(iter(own.values()))
+        module = sys.modules[inspect.unwrap(first).__module__]
+        title = _title(module)
+        file = module.__name__.replace(".", "/") + ".py"
+        text = trail(page, ("Formulas", "reference/formulas/index.md")) + f"# {title}\n\n{_about(module)}\n\n"
+        text += f"File `{file}`.\n\n" + "".join(_formula(members, page) for members in functions.values())
+        if own:
+            text += "\n## Functions of these formulas\n" + "".join(_helper(f, page) for f in own.values())
+        yield page, text
         subject = page.split("/")[2] if page.count("/") > 2 else "other"
         index = "reference/formulas/index.md"
-        sentence = re.split(r"[.;]\s", _about(module))[0]
-        line = [f"[{title}]({relative(page, index)})", escaped(sentence), str(len(functions))]
+        sentence = re.split(r"[.;]\s", inspect.cleandoc(module.__doc__ or "").replace("\n", " "))[0]
+        line = [f"[`{page.rpartition('/')[2].removesuffix('.md')}`]({relative(page, index)})", escaped(sentence)]
+        line.append(str(len(functions)))
         subjects.setdefault(subject, []).append(line)
     text = "# Formulas by subject\n\nEach formula with its equation, unit, arguments, source and code.\n"
     for subject, rows in subjects.items():
@@ -102,12 +131,36 @@ def formula_pages() -> Iterator[tuple[str, str]]:
     yield "reference/formulas/index.md", text
 
 
-def _title(page: str) -> str:
-    return page.rpartition("/")[2].removesuffix(".md").replace("_", " ").capitalize()
+def _title(module: ModuleType) -> str:
+    """The subject of a file: what its first sentence begins with."""
+    sentence = re.split(r"[.:;](?:\s|$)", inspect.cleandoc(module.__doc__ or ""))[0].replace("\n", " ")
+    return sentence if len(sentence) < LONG_TITLE else sentence.partition(",")[0]
 
 
 def _about(module: ModuleType) -> str:
-    return inspect.cleandoc(module.__doc__ or "")
+    """What a file says of itself, its equations drawn."""
+    text = inspect.cleandoc(module.__doc__ or "")
+    return re.sub(r"\.\. math::\s*(.+)", lambda found: f'<div class="equation">{drawn(found[1])}</div>', text)
+
+
+def _helper(function: Callable[..., Any], page: str) -> str:
+    """The section of a function that formulas call."""
+    name = function.__name__
+    text = f"\n### {name} {{ #{name} }}\n\n{escaped(' '.join(inspect.cleandoc(function.__doc__ or '').split()))}\n\n"
+    return text + _body(function, page)
+
+
+def _body(function: Callable[..., Any], page: str) -> str:
+    """The equation of a function, the functions that it calls, and its code."""
+    shown = equation(function)
+    text = f'<div class="equation">{shown}</div>\n\n' if shown is not None else ""
+    calls = [f"[`{n}`]({relative(f'{_page_of_module(of.__module__)}#{n}', page)})" for n, of in called(function)]
+    if calls:
+        text += f"Calls: {', '.join(calls)}\n\n"
+    function = inspect.unwrap(function)
+    file, line = function.__module__.replace(".", "/") + ".py", inspect.getsourcelines(function)[1]
+    block = "\n".join("    " + row for row in f"```python\n{code(function)}\n```".splitlines())
+    return text + f'??? note "Code: {file}, line {line}"\n\n{block}\n\n'
 
 
 def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
@@ -126,35 +179,38 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     text = f"\n## {function.__name__} {{ #{function.__name__} }}\n\n{anchors}\n\n" if anchors else (
         f"\n## {function.__name__} {{ #{function.__name__} }}\n\n"
     )  # fmt: skip
+    lines = inspect.cleandoc(function.__doc__ or "").splitlines()
+    meaning = entry.meaning  # of a family that of all its members
     if len(members) > 1:
-        text += f"One formula of {len(members)} quantities: " + ", ".join(f"`{other.name}`" for other, _ in members)
-        text += ". What follows is said of the first.\n\n"
+        meaning = lines[0]
+        text += "The same formula for " + ", ".join(f"`{other.name}`" for other, _ in members) + ".\n\n"
     elif entry.name != function.__name__:
         text += f"As a quantity: `{entry.name}`.\n\n"
-    text += f"{kind}: {escaped(entry.meaning)}\n\n"
+    text += f"{kind}: {escaped(meaning)}\n\n"
     if isinstance(entry, Constraint):
         text += f"A design that breaks it is infeasible (`{entry.kind}`): {escaped(entry.reason)}.\n\n"
-    rest = inspect.cleandoc(function.__doc__ or "").splitlines()[1:]
-    text += escaped(" ".join(line.strip() for line in rest)).strip() + "\n\n"
-    if (shown := equation(entry.function)) is not None:
-        text += f'<div class="equation">{shown}</div>\n\n'
+    if rest := " ".join(line.strip() for line in lines[1:]).strip():
+        text += escaped(rest) + "\n\n"
     text += f"{' · '.join(facts)}\n\n"
     if entry.arguments:
         text += "Arguments: " + ", ".join(linked(name, page) for name in entry.arguments) + "\n\n"
-    file = function.__module__.replace(".", "/") + ".py"
-    line = inspect.getsourcelines(function)[1]
-    code_block = "\n".join("    " + row for row in f"```python\n{code(function)}\n```".splitlines())
-    return text + f'??? note "Code: {file}, line {line}"\n\n{code_block}\n\n'
+    return text + _body(entry.function, page)
 
 
 def lists() -> Iterator[tuple[str, str]]:
     """The list of all computed quantities, and the bibliography."""
-    rows = [
-        [linked(name, QUANTITIES), escaped(entry.unit), escaped(entry.meaning)]
-        for name, (entry, _) in sorted(entries().items())
-    ]
-    head = f"# Computed quantities\n\nAll {len(rows)} formulas by name. What files state: [glossary](glossary.md).\n\n"
-    yield QUANTITIES, head + table(["quantity", "unit", "meaning"], rows)
+    rows = {name: (entry.unit, escaped(entry.meaning)) for name, (entry, _) in entries().items()}
+    chosen: dict[str, list[str]] = {}
+    for name, (entry, _) in entries().items():
+        if entry.of:
+            chosen.setdefault(entry.of, []).append(name)
+    for name, among in chosen.items():
+        rows[name] = rows[among[0]][0], "one of " + ", ".join(linked(other, QUANTITIES) for other in among)
+    text = f"# Computed quantities\n\nAll {len(rows)} by name. What files state: [glossary](glossary.md).\n"
+    for letter, names in groupby(sorted(rows), key=lambda name: name[0]):
+        listed = [[linked(name, QUANTITIES), escaped(rows[name][0]), rows[name][1]] for name in names]
+        text += f"\n## {letter.upper()}\n\n" + table(["quantity", "unit", "meaning"], listed)
+    yield QUANTITIES, text
     cites: dict[str, list[str]] = {}
     for entry, _ in entries().values():
         cites.setdefault(entry.source, []).append(entry.name)

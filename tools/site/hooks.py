@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,15 @@ BESIDE = {  # files beside docs/ that are pages of the site
     "studies": "studies/index.md",
     "notebooks": "tutorials/01_quickstart.md",
 }
+BOOST = {"": 2.0, "reference/": 1.0, "reference/catalog/model/": 0.3, "reference/catalog/software/": 0.3}  # in searches
+WIDE = (
+    "reference/catalog/",
+    "reference/glossary.md",
+    "reference/quantities.md",
+    "answers.md",
+    "examples.md",
+    "accuracy.md",
+)
 _sources: dict[str, str] = {}  # page -> file in the repository that holds its text
 
 
@@ -63,12 +75,43 @@ def on_files(files: Files, config: Any) -> Files:
     )
     for page, text in (*made, *schemas()):
         add(page, text)
+    config["nav"] = with_children(config["nav"], sorted(file.src_uri for file in files.documentation_pages()))
     return files
 
 
+def with_children(nav: Any, pages: Sequence[str]) -> Any:
+    """A navigation in which the pages of a folder, by subfolder, stand below its index, or in the place of its name."""
+    if isinstance(nav, list):
+        return [with_children(one, pages) for one in nav]
+    if isinstance(nav, dict):
+        return {title: with_children(below, pages) for title, below in nav.items()}
+    folder, _, name = nav.rpartition("/")
+    if not folder or name not in ("index.md", ""):
+        return nav
+
+    def part_of(page: str) -> str:
+        return page.removeprefix(f"{folder}/").rpartition("/")[0]
+
+    below = [page for page in pages if page.startswith(f"{folder}/") and page != nav]
+    found: list[Any] = [nav] if name else []
+    for part, members in groupby(sorted(below, key=part_of), key=part_of):
+        own = list(members)
+        found += (
+            [{part.replace("/", ": ").replace("_", " "): sorted(own, key=lambda p: not p.endswith("/index.md"))}]
+            if part
+            else own
+        )
+    return found
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files of the repository as links to their pages."""
+    """Links to files of the repository as links to their pages; what a search finds first; room for wide pages."""
     place = page.file.src_uri
+    if heading := re.search(r"^# (.+?)(?: \{.*\})?$", markdown, re.MULTILINE):
+        page.meta.setdefault("title", heading[1].replace("`", ""))
+    page.meta["search"] = {"boost": BOOST[max((b for b in BOOST if place.startswith(b)), key=len)]}
+    if place.startswith(WIDE):
+        page.meta["hide"] = ["toc"]
     source = _sources.get(place, f"docs/{place}")
     if place in _sources or Path(config.docs_dir, place).exists():
         known = {file: shown for shown, file in _sources.items()} | {f: p for f, p in BESIDE.items() if "." not in f}

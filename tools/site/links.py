@@ -34,7 +34,7 @@ def rewritten(text: str, source: str, page: str, pages: Mapping[str, str]) -> st
         if found is None and there.startswith("docs/"):
             found = there.removeprefix("docs/")
         if found is None:
-            return words
+            return match[0] if picture else words  # a notebook's pictures lie beside its page
         if words.endswith(".md"):  # the reader of a site does not know files
             words = _title(there)
         return f"{picture}[{words}]({relative(found, page)}{'#' + anchor if anchor else ''})"

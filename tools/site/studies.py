@@ -25,9 +25,12 @@ def notebook_pages() -> Iterator[tuple[str, str, str, dict[str, bytes]]]:
         source = file.relative_to(ROOT).as_posix()
         folder = "tutorials" if source.startswith("notebooks/") else "papers"
         page = f"{folder}/{file.stem}.md"
-        text, resources = MarkdownExporter().from_notebook_node(
-            nbformat.read(file, as_version=4), {"output_files_dir": f"{file.stem}_files"}
-        )
+        notebook = nbformat.read(file, as_version=4)
+        for cell in notebook.cells:  # what plotting returns says nothing beside the picture
+            if "outputs" in cell:
+                cell.outputs = [o for o in cell.outputs if "<Axes" not in o.get("data", {}).get("text/plain", "")]
+        text, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": f"{file.stem}_files"})
+        text = text.replace("![png]", f"![Picture of {file.stem.replace('_', ' ')}]")
         pictures = {f"{folder}/{name}": content for name, content in resources["outputs"].items()}
         yield source, page, text, pictures
 

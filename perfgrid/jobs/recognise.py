@@ -1,0 +1,94 @@
+"""Which format the files of a job are in: the one that knows most of their keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from perfgrid.catalog.reading import from_json
+from perfgrid.engine.errors import PerfgridError, shortened
+
+from .deployments import is_deployment
+from .formats import Format, formats
+from .settings import settings_of
+from .shell import unlaunched
+from .syntaxes import TABLES, Syntax, syntax_of
+
+LEAST = 2  # keys that a format has to know
+EVERY: tuple[Syntax, ...] = ("python", *TABLES, "flags")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)\+?=", re.MULTILINE)
+_USED = re.compile(r"\$\{?(\w+)")
+_CONFIGURATION = re.compile(r"[\w./-]+[.](?:toml|ya?ml|json)\b")
+
+
+def recognised(texts: Mapping[str, str]) -> str:
+    """The format that knows most keys of some texts. PerfgridError where none or several do, with what is missing."""
+    where, first = ", ".join(texts), next(iter(texts.values()))
+    deployments = [name for name, form in formats().items() if form.engines]
+    workers = [file for file, text in texts.items() if is_deployment(text)]
+    if other := [file for file in texts if workers and file not in workers]:
+        raise PerfgridError(f"{where}: {workers[0]} starts workers of Dynamo, {other[0]} none: read one job at a time")
+    if workers:
+        return deployments[0]
+    for file, text in texts.items():
+        if text.lstrip().startswith("{"):
+            from_json(text, f"{file}: ")
+    check_launched(texts)
+    scores, errors = {}, []
+    for name, form in formats().items():
+        if form.engines:
+            continue
+        try:
+            scores[name] = _known(form, texts)
+        except PerfgridError as error:
+            errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
+    ranked = sorted(scores, key=lambda name: -scores[name])
+    if not ranked or scores[ranked[0]] < LEAST or (len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]]):
+        raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
+    _check_alike(texts, ranked[0])
+    return ranked[0]
+
+
+def check_launched(texts: Mapping[str, str]) -> None:
+    """PerfgridError for scripts that hold options and give them to no command."""
+    if lists := unlaunched(text for text in texts.values() if syntax_of(text, EVERY) == EVERY[-1]):
+        raise PerfgridError(
+            f"{', '.join(texts)}: no command takes the options in {shortened(', '.join(lists), 100)}: the script ends "
+            "before its launch, or the launch is in another file: name that one, too"
+        )
+
+
+def _known(form: Format, texts: Mapping[str, str]) -> int:
+    """Stated keys of some texts that a format knows."""
+    return sum(map(form.matters, settings_of(texts, form.syntaxes, launchers=form.launchers).values))
+
+
+def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:
+    """What to say of texts in no known format."""
+    tied = f" (it fits {' and '.join(near)} alike)" if len(near) > 1 else ""
+    lacking = [path for text in texts.values() for path in _CONFIGURATION.findall(text)]
+    lacking = [path for path in lacking if path.rpartition("/")[2] not in {name.rpartition("/")[2] for name in texts}]
+    where = ", ".join(texts)
+    if lacking:
+        return PerfgridError(f"{where}: the settings are in {lacking[0]}, which is not given: name it before {where}")
+    return PerfgridError(f"{where}: the format is not recognised{tied}: name it, --format {', '.join(formats())}")
+
+
+def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
+    """PerfgridError for a file that is one of another framework than the files together."""
+    for file, text in texts.items() if len(texts) > 1 else ():
+        others = "\n".join(other for name, other in texts.items() if name != file)
+        if {*_ASSIGNED.findall(text)} & {*_USED.findall(others)}:
+            continue  # its variables are those of another file
+        known = {}
+        for name, form in formats().items():
+            try:
+                known[name] = 0 if form.engines else _known(form, {file: text})
+            except PerfgridError:
+                continue
+        best = max(known, key=lambda name: (known[name], name == chosen))
+        if best != chosen and known[best] >= LEAST and known[best] > 2 * known.get(chosen, 0):
+            raise PerfgridError(
+                f"{', '.join(texts)}: {file} is a configuration of {formats()[best].title}, the others are of "
+                f"{formats()[chosen].title}: read one job at a time, or state --format"
+            )
