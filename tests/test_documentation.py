@@ -67,7 +67,7 @@ def test_every_command_has_its_exit_statuses():
 
 def test_a_cut_block_shows_the_lines_that_stand_for_its_own():
     shown = "$ serve\n...\nh100  1.5 /s  tp8\n...\nAssumed: vllm\n"
-    printed = "$ serve\ntitle\nh200  1.5 /s  tp8\nh100  2.75 /s  tp4\nh100  9 /s  pp2\nAssumed: a topology\nAssumed: vllm\nend\n"
+    printed = "$ serve\ntitle\nh200  1.5 /s  tp8\nh100  2.75 /s  tp4\nAssumed: a topology\nAssumed: vllm\nend\n"
     assert recut(shown, printed) == "$ serve\n...\nh100  2.75 /s  tp4\n...\nAssumed: vllm\n"
 
 
