@@ -26,8 +26,8 @@ def constraint_page() -> tuple[str, str]:
     python = f"[Python]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible)"
     text = (
         f"# Why a design is infeasible: all {len(names)} reasons\n\n"
-        "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the constraint in brackets; "
-        "`perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both sides, and "
+        "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the constraint in "
+        "brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both sides, and "
         f"{python} counts them in a result. `perfgrid formulas --constraints --workload NAME` prints this list. "
         "A study's own conditions (`where`) and constraints come on top.\n"
     )
