@@ -27,9 +27,9 @@ def constraint_page() -> tuple[str, str]:
     text = (
         f"# Why a design is infeasible: all {len(names)} reasons\n\n"
         "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the constraint in "
-        "brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both sides, and "
-        f"{python} counts them in a result. `perfgrid formulas --constraints --workload NAME` prints this list. "
-        "A study's own conditions (`where`) and constraints come on top.\n"
+        "brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both "
+        f"sides, and {python} counts them in a result. `perfgrid formulas --constraints --workload NAME` prints "
+        "this list. A study's own conditions (`where`) and constraints come on top.\n"
     )
     for kind, meaning in KINDS.items():
         rows = [
