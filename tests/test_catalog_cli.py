@@ -384,6 +384,14 @@ def test_check_warns_of_what_is_no_error(catalog, tmp_path):
     assert lines[-1] == "no errors, 9 warnings"
 
 
+def test_check_remarks_on_memory_in_gigabytes(catalog, tmp_path):
+    (tmp_path / "mine.toml").write_text(CHIP + 'hbm_capacity = "141 GB"\n')
+    remark = "hbm_capacity is 141 GB = 131.3 GiB: where a data sheet says 141 GB, state"
+    assert remark in " ".join(catalog("check", tmp_path)[1].split())
+    (tmp_path / "mine.toml").write_text(CHIP + 'hbm_capacity = "141 GiB"\n')
+    assert "data sheet" not in catalog("check", tmp_path)[1]
+
+
 def test_check_ends_at_the_first_error(catalog, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(CHIP + 'hbm_bandwith = "5 TB/s"\n')

@@ -148,6 +148,10 @@ def test_formulas_and_graph(monkeypatch, capsys):
     assert '"bubble_time" -> "step_time";' in graph
     _, listed, _ = run(monkeypatch, capsys, "formulas", "--json")
     assert {"quantity", "unit", "source", "arguments"} <= set(json.loads(listed)[0])
+    _, reasons, _ = run(monkeypatch, capsys, "formulas", "--constraints", "--workload", "inference")
+    assert re.search(r"^fits_memory +exceeds +weights, key-value cache and activations exceed", reasons, re.M)
+    assert re.search(r"^kv_heads_divide +illegal ", reasons, re.M)
+    assert "decode_time" not in reasons
 
 
 def test_text_in_square_brackets_is_printed_as_it_is(monkeypatch, capsys, tmp_path):

@@ -12,6 +12,7 @@ import typer.main
 from click import Context, UsageError
 
 from perfgrid.cli.main import COMMANDS, app
+from tools.console import recut
 
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
@@ -62,6 +63,12 @@ def test_toml_is_valid_and_python_compiles(page):
 def test_every_command_has_its_exit_statuses():
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"`{name}`" not in text] == []
+
+
+def test_a_cut_block_shows_the_lines_that_stand_for_its_own():
+    shown = "$ serve\n...\nh100  1.5 /s  tp8\n...\nAssumed: vllm\n"
+    printed = "$ serve\ntitle\nh200  1.5 /s  tp8\nh100  2.75 /s  tp4\nAssumed: a topology\nAssumed: vllm\nend\n"
+    assert recut(shown, printed) == "$ serve\n...\nh100  2.75 /s  tp4\n...\nAssumed: vllm\n"
 
 
 def test_the_documentation_stays_short():

@@ -47,15 +47,19 @@ def counted_parameters(values: Mapping[str, Any]) -> dict[str, float]:
 def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[Remark]:
     """Remarks on the entries and references that one set of files states, in their order.
 
-    Values of a user without a source, published against counted parameters, peak rate against cores x clock x
-    operations, estimates without a range, references that nothing cites (``built_in``: formulas may cite them too).
+    Values of a user without a source, memory in GB, published against counted parameters, peak rate against cores x
+    clock x operations, estimates without a range, references that nothing cites (``built_in``: formulas may cite them
+    too).
     """
     for kind, definitions in layer.definitions.items():
         for name, definition in definitions.items():
             entry = catalog.entry(kind, name)
             blocks = (definition.stated.get(block, {}) for block in BLOCKS)
             stated = {*definition.stated, *(q for block in blocks for q in block)}
-            checks = (_unsourced(entry, definition), _parameters(entry), _peak(entry), _estimates(entry, stated))
+            checks = (
+                *(_unsourced(entry, definition), _parameters(entry), _peak(entry)),
+                *(_capacity(entry, stated), _estimates(entry, stated)),
+            )
             yield from (Remark(f"{kind} {name}", sentence) for sentence in chain(*checks))
     cited = {source for table in catalog.tables.values() for e in table.values() for source in e.sources.values()}
     if built_in:
@@ -109,6 +113,16 @@ def _peak(entry: Entry) -> Iterator[str]:
             f"the peak 16-bit rate {peak / 1e12:.4g} TFLOP/s differs from cores x clock x operations per clock, "
             f"{product / 1e12:.4g} TFLOP/s ({product / peak - 1:+.1%})"
         )
+
+
+def _capacity(entry: Entry, stated: Collection[str]) -> Iterator[str]:
+    """Data sheets print powers of two as GB."""
+    if entry.kind != "device" or "hbm_capacity" not in stated:
+        return
+    capacity = float(entry.values["hbm_capacity"])  # pyright: ignore[reportArgumentType] (a number by the glossary)
+    if capacity and capacity % 1e9 == 0 and capacity % 2**30:
+        whole, exact = f"{capacity / 1e9:.0f}", f"{capacity / 2**30:.4g} GiB"
+        yield f'hbm_capacity is {whole} GB = {exact}: where a data sheet says {whole} GB, state "{whole} GiB"'
 
 
 def _estimates(entry: Entry, stated: Collection[str]) -> Iterator[str]:

@@ -104,10 +104,19 @@ def gradient(
 
     Parameters
     ----------
-    study, wrt, at, smooth, dtype
-        As for `sensitivity`.
+    study
+        The study.
     output
-        The quantity.
+        The quantity to differentiate; a cost as well as a time.
+    wrt
+        Given quantities; ``name[label]`` is one component of a vector. "all": every given number that the output
+        depends on.
+    at
+        Labels of axes to select first.
+    smooth
+        Replace max, min, ceil, floor and round by smooth functions; a number is their sharpness (default 8).
+    dtype
+        "float32" or "float64" on the grid. Default: that of the study.
 
     Returns
     -------

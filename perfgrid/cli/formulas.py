@@ -1,4 +1,4 @@
-"""``perfgrid formulas``: the formulas of a workload, as a table, JSON or graph."""
+"""``perfgrid formulas``: the formulas or the constraints of a workload, as a table, JSON or graph."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ def formulas_command(
     workload: Annotated[
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
     ] = "training",
+    constraints: Annotated[
+        bool,
+        Option("--constraints", help="List only the constraints, with kind and reason: why designs are infeasible."),
+    ] = False,
     formulas: Formulas = None,
     wide: Wide = False,
     as_json: AsJson = False,
@@ -36,6 +40,7 @@ def formulas_command(
         {
             "quantity": f.name,
             "kind": f"constraint ({f.kind})" if isinstance(f, Constraint) else "formula",
+            "reason": f.reason if isinstance(f, Constraint) else "",
             "of": f.of or "",
             "unit": f.unit,
             "arguments": list(f.arguments),
@@ -44,6 +49,7 @@ def formulas_command(
             "workloads": [name for name, held in registries.items() if f.name in held.formulas],
         }
         for f in registry.formulas.values()
+        if isinstance(f, Constraint) or not constraints
     ]
     if graph:
         print_line("digraph perfgrid {", whole=True)
@@ -56,6 +62,10 @@ def formulas_command(
         print_line("}", whole=True)
     elif as_json:
         print_json(rows)
+    elif constraints:
+        lines = [[r["quantity"], r["kind"].removeprefix("constraint ").strip("()"), r["reason"]] for r in rows]
+        print_table(["constraint", "kind", "reason"], lines, prose=("reason",))
+        out.print("illegal: the design cannot exist, its values mean nothing; exceeds: it breaks a limit")
     else:
         lines = [
             [r["quantity"], bare_unit(r["unit"]), r["meaning"], r["source"], ", ".join(r["arguments"])] for r in rows

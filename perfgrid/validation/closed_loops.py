@@ -115,6 +115,7 @@ def left_out(rows: Rows, catalog: Catalog) -> list[list[str]]:
     first["inside"] = first.predicted - first.software.map(own)
     lines = []
     for kind in ("model", "device"):
+        every = []
         for name in sorted(set(first[kind])):
             again = []
             for software, engine in first.groupby("software"):
@@ -126,12 +127,17 @@ def left_out(rows: Rows, catalog: Catalog) -> list[list[str]]:
             if again:
                 left: Rows = pd.concat([error for _, _, error in again])
                 times = ", ".join(f"{software} {1e3 * best:.3g} ms" for software, best, _ in again)
-                kept = first[first[kind] == name].error
-                lines.append(
-                    [name, str(len(left)), f"{left.abs().median():.3f} / {left.abs().quantile(0.9):.2f}",
-                     f"{kept.abs().median():.3f} / {kept.abs().quantile(0.9):.2f}", times]
-                )  # fmt: skip
+                lines.append([name, str(len(left)), _size(left), _size(first[first[kind] == name].error), times])
+                every.append(left)
+        if every:
+            left = pd.concat(every)
+            lines.append([f"each {kind}", str(len(left)), _size(left), _size(first.loc[left.index].error), ""])
     return lines
+
+
+def _size(error: Rows) -> str:
+    """Median and 90th percentile of the magnitudes of errors."""
+    return f"{error.abs().median():.3f} / {error.abs().quantile(0.9):.2f}"
 
 
 def main() -> None:

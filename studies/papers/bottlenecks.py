@@ -77,31 +77,33 @@ largest.fillna("")
 gpt, deepseek, steps = training.loc["GPT-3 175B"], training.loc["DeepSeek-V3", "H100"], decode.groupby("system").mean()
 waits = gpt.communication + gpt.bubble
 NVIDIA = ["A100", "H100", "B200"]
-first, last = gpt.loc["V100"], gpt.loc["B200"]
+NVIDIA_TRAINING = ["V100", *NVIDIA]
+chip = gpt.arithmetic + gpt.on_chip  # on A100 L2 and arithmetic take about equally long: see gpu_generations
 exchange = deepseek.communication / deepseek[["arithmetic", "on_chip", "hbm"]].sum()
 mixture = [part.communication["DeepSeek-V3", "H100"] for part in (prefill, decode, training)]
 claims = [
     (
         "bottlenecks of training and inference evolve with technology [kundu2024]",
-        f"GPT-3 from V100 to B200: arithmetic {first.arithmetic:.0%} to {last.arithmetic:.0%} of a step, HBM "
-        f"{first.hbm:.0%} to {last.hbm:.0%}, communication and bubbles {waits['V100']:.0%} to {waits['B200']:.0%}",
+        "GPT-3 on V100, A100, H100 and B200: arithmetic with the memories on the chip {:.0%}, {:.0%}, {:.0%} and {:.0%} of a "
+        "step, HBM {:.0%}, {:.0%}, {:.0%} and {:.0%}, ".format(*chip[NVIDIA_TRAINING], *gpt.hbm[NVIDIA_TRAINING])
+        + "communication and bubbles {:.0%}, {:.0%}, {:.0%} and {:.0%}".format(*waits[NVIDIA_TRAINING]),
         "agrees in kind; the paper's figures are not in public text",
     ),
     (
         "decoding is bound by memory traffic [pope2022inference]",
         "HBM takes {:.0%} of a step on A100, {:.0%} on H100, {:.0%} on B200 in 4 bits, ".format(*steps.hbm[NVIDIA])
         + f"mean of three models; arithmetic at most {steps.arithmetic.max():.1%}",
-        "agrees to Hopper; from Blackwell on launches, host and other ranks take more than HBM",
+        "yes to Hopper, no from Blackwell on: launches, host and other ranks take more than HBM",
     ),
     (
         "16 devices communicate for 60 % of their time on a mixture of 1.8 trillion parameters [oodaloop2024blackwell]",
         "DeepSeek-V3 on H100: prefill {:.0%}, decoding {:.0%}, training {:.0%}".format(*mixture),
-        "less: a smaller mixture, and layouts are chosen to keep exchanges within a node",
+        "no: less; a smaller mixture, and layouts are chosen to keep exchanges within a node",
     ),
     (
         "exchange with experts across nodes takes about as long as computing unless it is hidden [deepseek2024v3]",
         f"what is not hidden takes {exchange:.2f} times as long as kernels, DeepSeek-V3 on H100",
-        "not contradicted: the hidden part was not computed; what is left is half as long as the kernels",
+        "open: the hidden part was not computed; what is left is half as long as the kernels",
     ),
 ]
 assert waits["B200"] > waits["V100"]

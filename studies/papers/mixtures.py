@@ -65,7 +65,7 @@ claims = [
         f"DeepSeek-V2 saves {theirs:.1%} of the training cost of DeepSeek 67B [guo2025, deepseek2024v2]",
         f"saves {saved:.0%}: {hours['deepseek-v2']:.0f} and {hours['deepseek-67b']:.0f} thousand device-hours, stated"
         f" {stated['deepseek-v2']:.0f} and {stated['deepseek-67b']:.0f}",
-        f"the mixture within {ceil(100 * abs(hours['deepseek-v2'] / stated['deepseek-v2'] - 1))} %; the dense model ran at {ran:.0%} of"
+        f"yes for the mixture, within {ceil(100 * abs(hours['deepseek-v2'] / stated['deepseek-v2'] - 1))} %; no for the dense model, which ran at {ran:.0%} of"
         f" the peak in 2023, the best layout of Megatron-Core reaches {reached:.0%}",
     ),
     (

@@ -161,7 +161,7 @@ claims = [
     (
         "From 128 to 2,048 H100 power per device falls by 5.87 %, throughput by 37 % [fernandez2025scaling, recalled]",
         f"power falls by {falls:.1%}, throughput by {slower:.1%}",
-        "power falls alike, but for another reason: throughput falls less here, and devices that wait as long as theirs would be predicted too low, as"
+        "power yes, throughput no: it falls less here, and devices that wait as long as theirs would be predicted too low, as"
         " energies of kernels that wait for data are not known",
     ),
     (f"Embodied carbon: {stated(carbon, 'kg')}", beside(carbon, "kg"), CARBON),

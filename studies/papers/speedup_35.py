@@ -132,7 +132,8 @@ orders.round(2)
 # ## What cannot be reconstructed
 # Cluster, batch and its growth are not in the public text. NVIDIA's own comparison of A100 on HDR, H100 on NDR and H100
 # behind NVLink switches had 16,384 devices and 512 sequences. There A100 reaches half of what it does on 1,024 devices,
-# and whatever lets the batch grow counts as speed-up.
+# and whatever lets the batch grow counts as speed-up. The papers' assumptions bound each rate from above, not the ratio
+# of two: today's software loses more on A100 with a small batch, so its ratio can be the larger one.
 
 # %%
 SIXTEEN = [1, 2, 4, 8, 16, 32]
@@ -142,7 +143,13 @@ at_scale = {n: rates(*settings) for n, settings in growths.items()}
 strong = pd.DataFrame({f"batch grows {n} times": found.iloc[-1] / found.iloc[0] for n, found in at_scale.items()}).T
 batch_carries = (at_scale[32] / at_scale[32].shift()).loc["larger batch"]
 assert (batch_carries > factors.loc["B200"]).all()  # more than a chip
-strong.round(1)
+pd.concat(
+    {
+        "speed-up": strong,
+        "A100, tokens/s a device": pd.DataFrame({n: at_scale[int(n.split()[2])].iloc[0] for n in strong.index}).T,
+    },
+    axis=1,
+).round(1)
 
 # %%
 title = "GPT-3 175B on 16,384 devices, from 512 to 16,384 sequences a step"
@@ -157,10 +164,10 @@ blackwell = chains[papers]["B200"] / chains[papers]["NVLink Switch"]
 peaks, links = 9e15 / 312e12, 900e9 / 25e9
 claims = [
     (
-        "about 35 times from A100 to B200 [kundu2024]",
+        "about 35 times from A100 to B200 [kundu2024]; here in 4 bits, with twice the batch",
         f"**{totals[papers]:.1f} times** under the papers' assumptions on 1,024 devices. On 16,384 devices {strong[papers].iloc[0]:.1f} "
         f"with a batch that grows 2 times, {reached:.1f} with one that grows 32 times: a factor of {batch_carries[papers]:.1f} from the batch",
-        f"35 is not reached by the devices alone. It is within {ceil(100 * abs(reached / 35 - 1))} % only where the batch grows 32 "
+        f"no, not by the devices alone; within {ceil(100 * abs(reached / 35 - 1))} % where the batch grows 32 "
         "times from A100 to B200; the paper's cluster and batch are not public",
     ),
     (
@@ -168,7 +175,7 @@ claims = [
         "H100 to GB200 [oodaloop2024blackwell]",
         f"{hopper:.1f} to H100 with FP8 and switches; from there {totals[papers] / hopper:.1f} in 4 bits, {blackwell:.1f} "
         "in 8, on 1,024 devices",
-        "the second agrees in 4 bits only; the first was announced for a mixture of experts on thousands of devices",
+        "no to the first, yes to the second in 4 bits; the first was announced for a mixture of experts on thousands of devices",
     ),
     (
         "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; 25 GB/s of "

@@ -184,9 +184,11 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     if len(members) > 1:
         meaning = lines[0]
         text += "The same formula for " + ", ".join(f"`{other.name}`" for other, _ in members) + ".\n\n"
+    elif entry.name != function.__name__:
+        text += f"As a quantity: `{entry.name}`.\n\n"
     text += f"{kind}: {escaped(meaning)}\n\n"
     if isinstance(entry, Constraint):
-        text += f"A design that breaks it is infeasible: {escaped(entry.reason)}.\n\n"
+        text += f"A design that breaks it is infeasible (`{entry.kind}`): {escaped(entry.reason)}.\n\n"
     if rest := " ".join(line.strip() for line in lines[1:]).strip():
         text += escaped(rest) + "\n\n"
     text += f"{' · '.join(facts)}\n\n"

@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from tools.site.api import api_pages  # noqa: E402
 from tools.site.catalog import catalog_pages  # noqa: E402
 from tools.site.commands import command_pages  # noqa: E402
+from tools.site.constraints import constraint_page  # noqa: E402
 from tools.site.formulas import formula_pages, glossary, lists  # noqa: E402
 from tools.site.links import rewritten  # noqa: E402
 from tools.site.studies import notebook_pages, schema_page, schemas, study_pages  # noqa: E402
@@ -62,7 +63,16 @@ def on_files(files: Files, config: Any) -> Files:
         add(page, text, source)
         for name, content in pictures.items():
             add(name, content)
-    made = (*formula_pages(), *lists(), *glossary(), *catalog_pages(), *command_pages(), *api_pages(), schema_page())
+    made = (
+        *formula_pages(),
+        constraint_page(),
+        *lists(),
+        *glossary(),
+        *catalog_pages(),
+        *command_pages(),
+        *api_pages(),
+        schema_page(),
+    )
     for page, text in (*made, *schemas()):
         add(page, text)
     config["nav"] = with_children(config["nav"], sorted(file.src_uri for file in files.documentation_pages()))

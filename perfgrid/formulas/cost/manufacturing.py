@@ -44,7 +44,7 @@ def IO_die_fits_wafer(IO_dies_per_wafer, IO_dies):
 
 @constraint(
     kind="exceeds",
-    reason="an IO_die is larger than the exposure field (reticle limit)",
+    reason="the exposure field (reticle limit) does not hold one IO_die",
     source="graening2025catch",
     family=DIES,
     about="IO_die_cost",

@@ -3,14 +3,15 @@
 Schedules that defer weight gradients are in `zero_bubble`, bidirectional ones in `dualpipe`.
 
 The label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
-Symbols: p stages, m microbatches, v chunks per device, F and B forward and backward time of a stage for a microbatch.
-A step takes m·(F + B) plus the bubble; with equal stages
+Symbols: p stages, m microbatches, v chunks per device; F, B and W: time of a stage for a microbatch's forward
+pass, input gradients and weight gradients, as in `zero_bubble`.
+A step takes m·(F + B + W) plus the bubble; with equal stages
 
 | schedule | bubble | microbatches in flight at stage i |
 |---|---|---|
-| GPipe | (p - 1)·(F + B) | m |
-| 1F1B | (p - 1)·(F + B) | min(m, p - i) |
-| interleaved 1F1B | (p - 1)·(F + B)/v | min(m, p - 2i/v + (p - 1)/v) |
+| GPipe | (p - 1)·(F + B + W) | m |
+| 1F1B | (p - 1)·(F + B + W) | min(m, p - i) |
+| interleaved 1F1B | (p - 1)·(F + B + W)/v | min(m, p - 2i/v + (p - 1)/v) |
 
 The closed forms are longest paths through the dependencies of a schedule between passes, also for uneven stages.
 `tests/physics` executes the schedules event by event, with the stages of `stages`, and compares:
@@ -119,7 +120,7 @@ def last_stage_idle_time(
 ):
     """Idle time of the last stage if it sets the pace: the first microbatch arrives, the last gradient returns.
 
-    (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
+    (p - 1)·(F + B + W)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
     the embedding makes the first chunk the longest, every other stage is delayed by the difference.
     """
     others = last_layers(chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
@@ -227,7 +228,8 @@ def one_forward_one_backward_bubble_time(
 ):
     """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: the longest of three paths.
 
-    With equal stages (p - 1)·(F + B), interleaved (p - 1)·(F + B)/v. Each path stays on one stage as long as possible.
+    With equal stages (p - 1)·(F + B + W), interleaved (p - 1)·(F + B + W)/v. Each path stays on one stage as long as
+    possible.
     An early stage that may run all microbatches ahead runs all forward passes before any backward pass: its path goes
     through all stages and back once, and repeats the longer of both passes for every other microbatch.
     """
@@ -258,7 +260,7 @@ def gpipe_bubble_time(
 ):
     """Idle time of the slowest stage in GPipe while the pipeline fills, reverses and drains.
 
-    (p - 1)·(F + B) with equal stages, as in 1F1B, but more memory. Exact for stages of any length.
+    (p - 1)·(F + B + W) with equal stages, as in 1F1B, but more memory. Exact for stages of any length.
     """
     times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
     return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
