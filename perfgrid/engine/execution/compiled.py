@@ -26,7 +26,11 @@ from perfgrid.engine.hashing import digest, digest_of_sources
 
 KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
 NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
-OPTIONS = {"xla_cpu_prefer_vector_width": 512}  # whole vectors where the processor has them
+OPTIONS = {
+    "xla_cpu_prefer_vector_width": 512,  # whole vectors where the processor has them
+    # sums inside the loops that make their terms: a library's sums want arrays of their own, gathers before them, too
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
 BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # which drops them: what they keep is computed again
 _SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 _TURN = threading.RLock()
@@ -114,13 +118,24 @@ class Compiled:
             forget(CODE, MOST_KEPT)
 
 
+@cache
+def _options() -> dict[str, Any]:
+    """The options that this version of XLA knows."""
+    known = {}
+    for name, value in OPTIONS.items():
+        with suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda x: x).lower(0.0).compile({name: value})
+            known[name] = value
+    return known
+
+
 def _compiled(lowered: Any, barriers: bool) -> Any:
     try:
-        return lowered.compile(OPTIONS | BARRIERS if barriers else OPTIONS)
+        return lowered.compile(_options() | BARRIERS if barriers else _options())
     except jax.errors.JaxRuntimeError as error:
         if "opt-barrier" not in str(error):  # which XLA does not know in loops over next to nothing
             raise
-    return lowered.compile(OPTIONS)
+    return lowered.compile(_options())
 
 
 class _Read(threading.local):
