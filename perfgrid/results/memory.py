@@ -22,7 +22,7 @@ POINTS_AT_ONCE = 2**16  # designs found whose outputs are evaluated together
 # (benchmarks/*.toml; Linux, JAX 0.10.2), of other grids not always: 0.7 times what a search of 400,000 groups of
 # manufacturing takes; `pytest -m slow tests/store/test_memory.py` measures again.
 OF_AN_OUTPUT, OF_A_POINT = 50, 2000  # bytes of a design found: of each output, while it is evaluated
-COMPILED = 140_000_000  # bytes of a first run, which compiles: 120 and 140 to 190 MB more than from the cache, of the two grids
+COMPILED = 140_000_000  # bytes of a first run, which compiles: 120 to 190 MB more than from the cache, of the two grids
 
 
 def available_memory() -> int:
