@@ -18,6 +18,7 @@ import perfgrid as pg
 from perfgrid.answers.saved import save_study
 from perfgrid.catalog import load_catalog
 from perfgrid.study.study import build_study
+from tests.fuzz.program import run
 
 from .huggingface_configs import CONFIGS
 
@@ -367,10 +368,10 @@ def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
     ],
 )
 def test_mistakes_are_one_line(words, sentence, tmp_path):
-    done = perfgrid(*words, folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = run(tmp_path, words)
+    assert (done.status, done.out) == (2, "")
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
     assert not list(Path(tmp_path).iterdir())
 
 

@@ -11,7 +11,13 @@ from perfgrid.formulas.axes import INNER
 from .cases import design, rows
 
 CATALOG = load_catalog()
-PAIRS = [(d, t) for d in CATALOG.tables["device"] for t in CATALOG.tables["topology"]]
+# every device on several fabrics, and every fabric below several devices
+PAIRS = [
+    (device, topology)
+    for i, device in enumerate(CATALOG.tables["device"])
+    for j, topology in enumerate(CATALOG.tables["topology"])
+    if (i + j) % 8 == 0
+]
 
 
 @pytest.mark.parametrize(("device", "topology"), PAIRS)
