@@ -31,7 +31,14 @@ BESIDE = {  # files beside docs/ that are pages of the site
     "studies": "studies/index.md",
     "notebooks": "tutorials/01_quickstart.md",
 }
-BOOST = {"": 2.0, "reference/": 1.0, "reference/catalog/model/": 0.3, "reference/catalog/software/": 0.3}  # in searches
+BOOST = {
+    "": 20.0,
+    "papers/": 1.0,
+    "studies/": 1.0,
+    "reference/": 1.0,
+    "reference/catalog/model/": 0.1,
+    "reference/catalog/software/": 0.1,
+}  # in searches
 WIDE = (
     "reference/catalog/",
     "reference/glossary.md",
