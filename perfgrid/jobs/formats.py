@@ -131,6 +131,7 @@ class Format(_Row):
     fixed: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside every design
     defaults: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # a text may name another quantity
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
+    degrees: tuple[str, ...] = ()  # defaults that hold before devices are divided: what a file leaves out fills none
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
@@ -242,8 +243,9 @@ def solved(
     where: str = "",
     origins: Mapping[str, str] | None = None,
     conflicts: set[str] | None = None,
+    without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Values with those that follow by the products of a format.
+    """Values with those that follow by the products of a format, ``without`` the products of some quantities.
 
     PerfgridError for values that contradict a product, and for one that could not be a whole number; ``origins``: the
     keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
@@ -255,7 +257,7 @@ def solved(
         for product in form.equations(writing=conflicts is not None):
             every = (product.left, *product.right)
             lacking = [name for name in every if not name.isdigit() and found.get(name) is None]
-            if len(lacking) > 1 or not product.holds(found):
+            if len(lacking) > 1 or product.left in without or not product.holds(found):
                 continue
             others = product.total([float(n) if n.isdigit() else found[n] for n in product.right if n not in lacking])
             if not lacking:

@@ -14,6 +14,7 @@ from .job import UNKNOWN
 from .settings import Settings
 
 _DEFAULT = "not stated: the default of {title}"
+BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -23,6 +24,7 @@ class Reader:
     def __init__(self, form: Format, version: str, settings: Settings):
         self.form, self.version = form, version
         self.found: dict[str, Any] = {}
+        self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
         self.assumed: list[tuple[str, str, str]] = []
@@ -66,6 +68,7 @@ class Reader:
         if row.empty is not None and text in row.unset:
             text = value = str(row.empty)
         elif text in row.unset or value is None:
+            self.left.add(row.quantity)
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
         found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
@@ -109,19 +112,32 @@ class Reader:
         for key in known.keys() & self.settings.keys():
             if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
                 self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
-        values = solved(self.form, dict(self.form.implied) | self.found, where, self.origins)
-        for name, default in self.form.defaults.items():
+        values, defaults = dict(self.form.implied) | self.found, self.form.defaults
+        degrees = {n: defaults[n] for n in self.form.degrees if n not in self.left}
+        values = self._defaulted(values, degrees, where, BY_DEVICES)  # whatever the number of devices
+        return self._listed(self._defaulted(values, defaults, where))
+
+    def _defaulted(
+        self, values: dict[str, Any], defaults: Mapping[str, Any], where: str, without: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """Values with those that follow, and with defaults of what does not, which are listed as assumed."""
+        values = solved(self.form, values, where, self.origins, without=without)
+        for name, default in defaults.items():
             if values.get(name) is not None:
                 continue
             value = values.get(default) if isinstance(default, str) and default in values else default
             if value is None or value == USUAL:
                 continue
-            values = solved(self.form, values | {name: value}, where, self.origins)
+            values = solved(self.form, values | {name: value}, where, self.origins, without=without)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
                 why = next((f"{key} is not read" for key in keys if key in self.unread), why)
                 self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
+        return values
+
+    def _listed(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The same values; listed are the optional quantities that nothing states."""
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)

@@ -1,0 +1,57 @@
+"""Degrees of a job are those of its files: devices, unread words and misspelt keys change none silently."""
+
+import pytest
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.read import read_job
+
+SERVER = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 4 --max-num-seqs 64\n"
+MAXTEXT = """model_name: llama3.1-8b
+ici_fsdp_parallelism: 8
+ici_tensor_parallelism: 1
+per_device_batch_size: 2
+max_target_length: 4096
+"""
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 8
+[training]
+local_batch_size = 1
+seq_len = 4096
+"""
+TENSORRT = "tensor_parallel_size: 4\nmax_batch_size: 64\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "devices", "message"),
+    [
+        (SERVER, None, 16, r"devices 16 is not tp 4 \(--tensor-parallel-size\) x pp 1 x dp 1 x cp 1 = 4$"),
+        (MAXTEXT, None, 128, "devices 128 is not tp 1 x cp 1 x pp 1 x dp 8 = 8$"),
+        (TITAN, None, 128, r"devices 128 is not tp 8 .*x cp 1 x pp 1 x dp 8 = 64$"),
+        (TENSORRT, "tensorrt-llm", 16, "devices 16 is not world 4 .*= 4$"),
+    ],
+)
+def test_devices_that_no_key_uses_are_refused(text, format, devices, message):
+    with pytest.raises(PerfgridError, match=message):
+        read_job(text, format=format, model="llama-3.1-8b", devices=devices)
+
+
+def test_an_axis_that_is_left_open_takes_the_other_devices():
+    job = read_job(MAXTEXT + "dcn_data_parallelism: -1\n", devices=128)
+    assert (job.values["tp"], job.values["cp"], job.values["dp"], job.values["zero_size"]) == (1, 1, 128, 8)
+    job = read_job(TITAN.replace("shard_degree = 8", "shard_degree = -1"), devices=128)
+    assert (job.values["tp"], job.values["cp"], job.values["dp"]) == (8, 1, 16)
+    assert read_job(SERVER, devices=16, stated={"dp": 4}).values["dp"] == 4
+
+
+def test_a_misspelt_degree_is_unknown_with_the_nearest_name():
+    for text, wrong, near in (
+        (MAXTEXT.replace("ici_fsdp", "ici_fdsp"), "ici_fdsp_parallelism", "ici_fsdp_parallelism"),
+        ("python -m sglang.launch_server --model Qwen/Qwen3-8B --tp-size 2 --ep-sizes 2", "--ep-sizes", "ep-size"),
+    ):
+        why = next(why for key, _, why in read_job(text, devices=2).ignored if key == wrong)
+        assert why.startswith("unknown")
+        assert f"did you mean '{near}'" in why
