@@ -29,7 +29,9 @@ class Reader:
         self.understood: list[tuple[str, str, str]] = []
         self.assumed: list[tuple[str, str, str]] = []
         self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
-        self.unread = {form.shown(form.name_of(key)) for key, *_ in settings.unread}
+        self.unread = {
+            form.shown(form.name_of(key)): (settings.words.get(key, ""), why) for key, _, why in settings.unread
+        }
         self.settings, self.files = self._named(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
@@ -114,8 +116,33 @@ class Reader:
                 self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
         values, defaults = dict(self.form.implied) | self.found, self.form.defaults
         degrees = {n: defaults[n] for n in self.form.degrees if n not in self.left}
+        unread = self._unread_degrees(values)
+        degrees = {n: value for n, value in degrees.items() if n not in unread}
         values = self._defaulted(values, degrees, where, BY_DEVICES)  # whatever the number of devices
+        if unread:
+            known = solved(self.form, values, where, self.origins)
+            self._check_read({n: key for n, key in unread.items() if known.get(n) is None}, where)
+            rows = ((n, text_of(known[n]), f"{key} is not read: follows from the others") for n, key in unread.items())
+            self.assumed += sorted(rows)
         return self._listed(self._defaulted(values, defaults, where))
+
+    def _unread_degrees(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """The degrees and batches whose keys are stated with words that are not read, with these keys."""
+        products = self.form.equations()
+        layout = {*BY_DEVICES, "ep"}
+        while more := {n for p in products if p.left in layout for n in p.right if not n.isdigit()} - layout:
+            layout |= more
+        layout -= {"devices", "nodes", "devices_per_node"}  # --devices states them
+        keys = ((row.quantity, self.form.shown(key)) for key, row in self.form.keys.items())
+        return {n: key for n, key in keys if n in layout and key in self.unread and values.get(n) is None}
+
+    def _check_read(self, unread: Mapping[str, str], where: str) -> None:
+        """PerfgridError that names a key whose word is not read, and how to state its value."""
+        for name, key in sorted(unread.items()):
+            found, why = self.unread[key]
+            file, colon, word = found.partition(": ")
+            told = f"give --set {name}=..." if name in glossary() else f"write its number, such as {key} 8"
+            raise PerfgridError(f"{file + colon or where}{key} {word}".rstrip() + f" is not read: {why}: {told}")
 
     def _defaulted(
         self, values: dict[str, Any], defaults: Mapping[str, Any], where: str, without: tuple[str, ...] = ()

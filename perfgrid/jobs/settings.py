@@ -13,6 +13,7 @@ from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
+_WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
 
 
@@ -23,6 +24,7 @@ class Settings:
     values: dict[str, Any] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     unread: list[tuple[str, str, str]] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)  # what is not read -> its file and the word there
 
     def add(self, stated: Iterable[tuple[str, Any]], file: str) -> None:
         """Take in the settings of a file; a later statement replaces an earlier one."""
@@ -66,9 +68,24 @@ def settings_of(
             found.add(part.stated, file)
             notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
+        for key in {key for key, *_ in found.unread} - found.words.keys():
+            if word := _word_of(key, text):
+                found.words[key] = f"{file}: {word}"
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found
+
+
+def _word_of(key: str, text: str) -> str:
+    """What stands behind a key in a text, and what is assigned to the variable that it is, perhaps more than once."""
+
+    def behind(name: str, signs: str) -> str:
+        return " or ".join(dict.fromkeys(re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)))
+
+    word = behind(key.rpartition(".")[2], r"(?:\s*[=:]\s*|[ \t]+(?:\\\n\s*)?)")
+    variable = _PLACEHOLDER.fullmatch(word.strip("\"'"))
+    assigned = behind(re.split(r"\W", word.strip("\"'${"))[0], "=") if variable else ""
+    return shortened(f"{word} ({assigned})" if assigned else word, 100)
 
 
 def _is_launch(part: Part, matters: Callable[[str], bool]) -> bool:

@@ -110,7 +110,7 @@ def test_scripts_are_read_and_never_executed(tmp_path):
         f"touch {witness}\nX=$(touch {witness}; echo 2)\nY=`touch {witness}`\n"
         f"{RUN} {LLAMA} {BATCH} --tensor-model-parallel-size $X --pipeline-model-parallel-size $UNSET\n"
     )
-    job = read_job({"run.sh": text}, format="megatron-lm")
+    job = read_job({"run.sh": text}, format="megatron-lm", stated={"tp": 1, "pp": 1})
     assert not witness.exists()
     unread = {key: why for key, _, why in job.ignored if "comes from a command" in why}
     assert set(unread) == {"--tensor-model-parallel-size", "--pipeline-model-parallel-size"}
@@ -307,7 +307,9 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
     ):
         read_job(text, format="megatron-bridge")
     given = {"sequence_length": 8192, "global_batch": 64, "devices": 16}
-    job = read_job(text, format="megatron-bridge", which="small_config", stated=given)
+    with pytest.raises(PerfgridError, match=r"context_parallel_size 4 is not read: set under a condition.*--set cp="):
+        read_job(text, format="megatron-bridge", which="small_config", stated=given)
+    job = read_job(text, format="megatron-bridge", which="small_config", stated=given | {"cp": 1})
     assert {n: job.values[n] for n in ("tp", "chunks", "microbatch", "precision", "scaling")} == {
         "tp": 2,
         "chunks": 1,
@@ -318,7 +320,7 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
     assert job.model is not None
     assert job.model.name == "llama-3.1-8b"
     assert ("model.context_parallel_size", "", "set under a condition, which is not executed") in job.ignored
-    large = read_job(text, format="megatron-bridge", which="LARGE", model="llama-3.1-70b")
+    large = read_job(text, format="megatron-bridge", which="LARGE", model="llama-3.1-70b", stated={"pp": 2})
     assert (large.values["tp"], large.values["global_batch"], large.values["devices"]) == (4, 128, 64)
     assert any(key == "pipeline_model_parallel_size" and "comes from a command" in why for key, _, why in large.ignored)
     nested = read_job(text, format="megatron-bridge", which="4", model="llama-3.1-70b", stated={"devices": 32})
@@ -357,14 +359,14 @@ def test_what_only_an_execution_of_a_recipe_knows(line, setting, note):
 def test_a_setting_that_is_replaced_by_what_is_not_known_is_not_read():
     text = "def a():\n    cfg.train.global_batch_size = 64\n    cfg.model.seq_length = 2048\n"
     text += "    cfg.model.seq_length *= 4\n    cfg.model.tensor_model_parallel_size = size()\n"
-    job = read_job(text, format="megatron-bridge", model="llama-3.1-8b")
+    with pytest.raises(PerfgridError, match=r"model.tensor_model_parallel_size size\(\) is not read"):
+        read_job(text, format="megatron-bridge", model="llama-3.1-8b")
+    job = read_job(text, format="megatron-bridge", model="llama-3.1-8b", stated={"tp": 1})
     assert "sequence_length" not in job.values
     assert [key for key, _, why in job.ignored if "comes from a command" in why] == [
         "model.seq_length",
         "model.tensor_model_parallel_size",
     ]
-    why = "model.tensor_model_parallel_size is not read: the default of Megatron-Bridge"
-    assert ("tp", "1", why) in job.assumed
 
 
 WORKER = "python3 -m dynamo.vllm --model Qwen/Qwen3-8B --tensor-parallel-size"

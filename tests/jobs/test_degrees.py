@@ -55,3 +55,32 @@ def test_a_misspelt_degree_is_unknown_with_the_nearest_name():
         why = next(why for key, _, why in read_job(text, devices=2).ignored if key == wrong)
         assert why.startswith("unknown")
         assert f"did you mean '{near}'" in why
+
+
+MEGATRON = """if [ $NODES -gt 4 ]; then PP=4; else PP=8; fi
+TP=$((16/GPUS))
+torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16 """
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--pipeline-model-parallel-size $PP", r"run.sh: --pipeline-model-parallel-size \$PP \(4 or 8\) .*--set pp="),
+        ("--tensor-model-parallel-size $TP", r"--tensor-model-parallel-size \$TP \(\$\(\(16/GPUS\)\)\) is not read"),
+        ("--context-parallel-size=${CP}", r"--context-parallel-size \$\{CP\} is not read.*--set cp="),
+        ("--num-experts 8 --expert-model-parallel-size $(nproc)", r"-parallel-size \$\(nproc\) is not read.*--set ep="),
+        ("--global-batch-size `cat batch`", r"--global-batch-size .*`cat batch` is not read.*--set global_batch="),
+    ],
+)
+def test_a_degree_that_is_stated_and_not_read_is_no_default(words, message):
+    with pytest.raises(PerfgridError, match=message):
+        read_job({"run.sh": MEGATRON + words}, model="llama-3.1-8b")
+
+
+def test_a_degree_that_is_not_read_may_be_stated_or_follow():
+    job = read_job({"run.sh": f"{MEGATRON} --pipeline-model-parallel-size $PP"}, stated={"pp": 2})
+    assert (job.values["pp"], job.values["dp"]) == (2, 16)
+    job = read_job(SERVER.replace("size 4", "size $(nproc)"), devices=8)
+    assert job.values["tp"] == 8
+    assert ("tp", "8", "--tensor-parallel-size is not read: follows from the others") in job.assumed
