@@ -17,7 +17,8 @@ class Job:
 
     ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
     why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
-    ``pools``: the jobs of prefill and decode where both are not of one layout; ``values`` are then those of decode.
+    ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``). ``pools``: the jobs of prefill and
+    decode where both are not of one layout; ``values`` are then those of decode.
     """
 
     format: Format
@@ -28,6 +29,7 @@ class Job:
     understood: list[tuple[str, str, str]] = field(default_factory=list)
     assumed: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: list[tuple[str, str, str]] = field(default_factory=list)
+    tiers: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, Job] = field(default_factory=dict)
 
     @property
@@ -36,6 +38,11 @@ class Job:
         unknown = sum(why.startswith(UNKNOWN) for _, _, why in self.ignored)
         every = len(self.understood) + len(self.ignored)
         return 1 - unknown / every if every else 1.0
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """What the files have for each key, as text."""
+        return {key: text for key, text, _ in (*self.ignored, *self.understood)}
 
     def with_model(self, model: Entry, own: bool) -> Job:
         """The job of a model."""

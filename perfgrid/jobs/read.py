@@ -13,7 +13,7 @@ from perfgrid.catalog.reading import read_text
 from perfgrid.engine.errors import PerfgridError
 
 from .deployments import read_deployment
-from .formats import USUAL, Format, format_of, glossary
+from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
@@ -127,7 +127,10 @@ def _job(
     experts = entry.values["experts"] if entry is not None else values.get("experts")
     kept = {n: v for n, v in kept.items() if n not in ("ep", "etp") or experts}
     check_experts(kept, where)
-    return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *origin], reader.ignored)
+    axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
+    tiers = {name: values[name] for name in axes if values.get(name)}
+    assumed = [*reader.assumed, *origin]
+    return Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
 
 
 def stated_values(

@@ -27,6 +27,7 @@ MOST = 6000  # combinations that are tried
 TRIED = 48  # of them, the fastest: whether the framework can express them
 FASTER = 0.9995  # of the time of the job: what gains less would be shown as +0.0 %
 ABSENT = "absent"  # a setting that is not stated
+BATCH = ("global_batch", "microbatch")
 LOAD = ("batch", "batch_rule", "request_rate")  # of the question, not of the settings of a server
 
 
@@ -143,7 +144,7 @@ def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     if job.model is None:
         return None
     values = {n: v for n, v in {**job.values, **change}.items() if n not in OVERLAPS or not (n in change and v)}
-    values = {n: v for n, v in values.items() if n not in LOAD}
+    values = {n: v for n, v in values.items() if n not in LOAD} | dict(job.tiers)
     try:
         launch = written(values, job.model, job.format, job.version)
     except PerfgridError:
@@ -151,13 +152,23 @@ def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     if not isinstance(start, Launch):
         return launch
     lost = {note.partition(" = ")[0] for note in launch.notes} - {note.partition(" = ")[0] for note in start.notes}
-    if lost & {*change, *DEGREES}:
+    if lost & {*change, *DEGREES, *BATCH}:
         return None
     keys = dict.fromkeys((*start.settings, *launch.settings))
     differing = (k for k in keys if start.settings.get(k) != launch.settings.get(k))
-    shown = str if job.format.engines else job.format.shown  # a deployment has keys of its engine
-    texts = ((shown(k), _text(start.settings.get(k)), _text(launch.settings.get(k))) for k in differing)
-    return in_both(texts) or None
+    if job.format.engines:  # a deployment has keys of its engine
+        return in_both((k, _text(start.settings.get(k)), _text(launch.settings.get(k))) for k in differing) or None
+    texts = ((k, _before(job, start, k), _text(launch.settings.get(k))) for k in differing)
+    return tuple((job.format.shown(k), before, after) for k, before, after in texts if before != after) or None
+
+
+def _before(job: Job, start: Launch, key: str) -> str:
+    """What a job has for a key: that of its files; where they have none the default of the format, if it has one."""
+    stated = job.stated.get(job.format.shown(key))
+    if stated is not None:
+        return "on" if start.settings.get(key) is True else stated
+    row = job.format.keys.get(key)
+    return _text(start.settings.get(key)) if row is not None and row.quantity in job.format.defaults else ABSENT
 
 
 def fastest(times: np.ndarray, sizes: np.ndarray) -> list[int]:

@@ -14,7 +14,7 @@ import tomli_w
 from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
-from .formats import USUAL, Case, Format, Key, glossary, solved
+from .formats import BETWEEN, USUAL, Case, Format, Key, glossary, solved
 from .models import of_model, own_quantities
 from .read import stated_values
 from .syntaxes import COMMENTED
@@ -60,7 +60,8 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     first = form.written_since or form.versions[0]
     if form.versions.index(version) < form.versions.index(first):
         raise PerfgridError(f"{form.title} {version} is read, not written; written are versions from {first}")
-    wanted = _complete(values, model, form)
+    stated = {n: int(v) for n, v in values.items() if n.startswith(BETWEEN)}
+    wanted = _complete({n: v for n, v in values.items() if n not in stated}, model, form)
     conflicts, notes = set[str](), []
     for name, rows in form.replaced.items():
         if str(wanted.get(name)) in rows:
@@ -73,7 +74,7 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     for row in form.refused:
         if all(found.get(name) == value for name, value in row.values.items()):
             raise PerfgridError(f"{form.title} cannot express the layout of this design: {row.why}")
-    wanted = _tiered(form, found)
+    wanted = _tiered(form, found, stated)
     settings = _settings(wanted, form, version)
     text = _text(form, wanted, settings)
     notes = [*notes, *_lost(text, wanted, notes, form, version)]
@@ -127,15 +128,19 @@ def limited(values: Mapping[str, Any], replicas: int) -> dict[str, Any]:
     return ({"batch_limit": ceil(values["batch"] / replicas)} if stated else {}) | dict(values)
 
 
-def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
-    """Axes of a mesh in two parts: what fits a scale-up domain, innermost axis first, and what lies between."""
+def _tiered(form: Format, values: dict[str, Any], stated: Mapping[str, int]) -> dict[str, Any]:
+    """Axes of a mesh in two parts: what fits a scale-up domain, innermost axis first, and what lies between.
+
+    ``stated``: second parts that stay, as far as their axes allow.
+    """
     room = int(values["domain"])
     for tier in form.tiers:
         axis, _, quantity = tier.partition("=")
         size = int(values.get(quantity) or 1)
-        inside = gcd(size, room)
-        room //= inside
-        values |= {f"ici_{axis}": inside, f"dcn_{axis}": size // inside}
+        between = stated.get(f"{BETWEEN}{axis}")
+        inside = size // gcd(size, between) if between else gcd(size, room)
+        room = room // inside if room % inside == 0 else 1
+        values |= {f"ici_{axis}": inside, f"{BETWEEN}{axis}": size // inside}
     return values
 
 

@@ -2,8 +2,11 @@
 
 import pytest
 
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.changes import single_changes
 from perfgrid.jobs.read import read_job
+from perfgrid.jobs.suggestions import ABSENT, expressed
 
 SERVER = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 4 --max-num-seqs 64\n"
 MAXTEXT = """model_name: llama3.1-8b
@@ -84,3 +87,38 @@ def test_a_degree_that_is_not_read_may_be_stated_or_follow():
     job = read_job(SERVER.replace("size 4", "size $(nproc)"), devices=8)
     assert job.values["tp"] == 8
     assert ("tp", "8", "--tensor-parallel-size is not read: follows from the others") in job.assumed
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"ici_fsdp": 64, "ici_tensor": 2},
+        {"ici_fsdp": -1, "ici_tensor": 2},
+        {"ici_tensor": 4, "ici_context": 2, "dcn_fsdp": 16},
+        {"ici_fsdp": 8, "dcn_fsdp": 4, "dcn_data": 4},
+    ],
+)
+def test_a_suggestion_for_a_mesh_starts_from_the_file_and_gives_the_predicted_job(axes):
+    """The keys of the file with the changed ones, read again, state the changed design."""
+    base = {"model_name": "llama3.1-70b", "per_device_batch_size": 1, "max_target_length": 4096}
+    keys = {**base, **{f"{axis}_parallelism": size for axis, size in axes.items()}}
+
+    def read(settings):
+        return read_job("".join(f"{key}: {value}\n" for key, value in settings.items()), "maxtext", devices=128)
+
+    job = read(keys)
+    start = expressed(job, {})
+    stack = load_catalog().entry("software", "maxtext")
+    values = {"ep": 1, "etp": 1, "dp_overlap": 0, "parameter_overlap": 0} | job.values
+    moves = [change for change in single_changes(job, values, {}, stack) if change.keys() & {"tp", "cp", "dp"}]
+    told = {str(change): expressed(job, change, start) for change in moves}
+    assert sum(settings is not None for settings in told.values()) > 2
+    for change in moves:
+        changed = dict(keys)
+        for key, before, after in told[str(change)] or ():
+            assert before in ([str(keys[key])] if key in keys else ["1", ABSENT])
+            changed[key] = after
+        if told[str(change)]:
+            found = read(changed).values
+            assert {name: found[name] for name in change} == change
+            assert found["global_batch"] == job.values["global_batch"]
