@@ -31,6 +31,11 @@ GAINS = {  # what a suggestion gains, by what the job is judged by
     "output_tokens_per_second": "more tokens/s by",
     "largest_request_rate": "more requests/s by",
 }
+VALUES = {  # what a change reaches, where the job itself is not feasible
+    "step_time": "step [s]",
+    "output_tokens_per_second": "tokens/s",
+    "largest_request_rate": "requests/s",
+}
 SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
@@ -76,7 +81,7 @@ def read_job_command(
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
     if as_json:
-        print_json(as_data(job) | ({"suggestions": asdict(found)} if found else {}))
+        print_json(as_data(job) | ({"suggestions": _suggested(found)} if found else {}))
         return
     print_job(job)
     if found is not None:
@@ -136,25 +141,29 @@ def print_suggestions(found: Suggestions) -> None:
     out.print()
     beside = "".join(f", {SHORT[n]} {v * 1e3:.4g} ms" for n, v in found.beside.items())
     memory = f"{found.memory / 2**30:.4g} GiB of memory"
-    out.print(f"{name} of the job: {own} ({first} to {last}) {unit}, {memory}{beside}")
-    for reason in found.why_not:
-        out.print(f"the job itself is predicted not to run: {reason}")
+    if found.why_not:
+        out.print(f"the job is not feasible: {found.why_not[0]}")
+    else:
+        out.print(f"{name} of the job: {own} ({first} to {last}) {unit}, {memory}{beside}")
     changes = [*found.singles, *([found.combination] if found.combination else [])]
     if not changes:
-        out.print(f"none of the {found.tried:,} changed designs that were tried is better")
+        better = "feasible" if found.why_not else "better"
+        out.print(f"none of the {found.tried:,} changed designs that were tried is {better}")
         return
     rows = []
     for change in changes:
         name = "together: " if change is found.combination else ""
         settings = ", ".join(f"{key} {before} -> {after}" for key, before, after in change.settings)
-        gain = f"{1 / change.ratio - 1:+.1%}"
-        within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
+        gains = (f"{1 / change.ratio - 1:+.1%}", f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}")
+        reached = (f"{change.value:.4g}",) if found.why_not else gains
         memory = f"{change.memory / 2**30:.4g}"
         others = (f"{value * 1e3:.4g}" for value in change.beside.values())
         marks = (["tie"] if change.tied else []) + (["number format"] if {*change.changes} & {*KEPT} else [])
-        rows.append((name + settings, gain, within, memory, *others, ", ".join(marks)))
+        marks += [f"on {change.changes['devices']} devices"] if "devices" in change.changes else []
+        rows.append((name + settings, *reached, memory, *others, ", ".join(marks)))
     times = (f"{SHORT[n]} [ms]" for n in found.beside)
-    headers = ("change", GAINS[found.aim], "90 of 100 within", "memory [GiB]", *times, "")
+    reached = (VALUES[found.aim],) if found.why_not else (GAINS[found.aim], "90 of 100 within")
+    headers = ("change", *reached, "memory [GiB]", *times, "")
     out.print()
     print_table(headers, rows, right=headers[1:-1], prose=headers[:1], names=False)
     refused = sum(found.infeasible.values())
@@ -162,6 +171,16 @@ def print_suggestions(found: Suggestions) -> None:
     if found.left_out:
         lost = ", ".join(f"{name} ({some} of {every})" for name, (some, every) in found.left_out.items())
         out.print(f"combinations leave out the changes that help least alone: {lost}")
+
+
+def _suggested(found: Suggestions) -> dict:
+    """Suggestions as a JSON object: nothing is predicted for a job that is not feasible, nor gained over it."""
+    data = asdict(found)
+    if found.why_not:
+        data |= {"value": None, "interval": None, "beside": {}}
+        for change in (*data["singles"], *filter(None, [data["combination"]])):
+            change |= {"ratio": None, "low": None, "high": None}
+    return data
 
 
 def as_data(job: Job) -> dict:

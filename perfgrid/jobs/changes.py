@@ -37,6 +37,7 @@ DOUBLED = {  # these are tried at twice and at half their value
 MOOT = {"cp_method": "cp", "schedule": "pp", "sequence_parallel": "tp"}  # without such ranks
 KEPT = ("precision", "scaling", "weight_precision", "kv_precision")  # combinations leave numerics as they are
 MOST_DRAFTS = 4
+WHOLE = (1, 2, 4, 8)  # tensor-parallel ranks within a node
 
 
 def single_changes(
@@ -58,6 +59,7 @@ def single_changes(
             if first := base.get("prefill_replicas"):  # a share of dp
                 change["prefill_replicas"] = max(1, first * change.get("dp", base["dp"]) // base["dp"])
             yield change
+    yield from _whole_heads(job, base)
     for name in (*DOUBLED[workload], *(("ep", "etp") if experts and workload == "training" else ())):
         own = base.get(name, stack.values.get(name, glossary()[name].default_value))
         if not own:
@@ -90,6 +92,23 @@ def single_changes(
     off = {name: value for name, value in usual.items() if base[name] == 0 and value > 0}
     if off:
         yield off
+
+
+def _whole_heads(job: Job, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """For tensor-parallel ranks that do not divide the heads: ranks that do, on other devices where these are too many.
+
+    Devices that remain are replicas.
+    """
+    tp, devices, others = base["tp"], base["devices"], base["cp"] * base["pp"]
+    heads = int(job.model.values["heads"]) if job.model else 0
+    if heads % tp == 0 or "prefill_replicas" in base:
+        return
+    legal = [n for n in WHOLE if heads % n == 0]
+    nearest = [n for n in legal if n < tp][-1:] + [n for n in legal if n > tp][:1]
+    within = [n for n in legal if devices % (n * others) == 0][-1:]
+    for ranks in dict.fromkeys((*nearest, *within)):
+        replicas, left = divmod(devices, ranks * others)
+        yield {"tp": ranks} | ({"devices": devices // tp * ranks} if left else {"dp": replicas})
 
 
 def combinations(

@@ -60,7 +60,7 @@ def suggest(
     better = [
         i
         for i in np.argsort(first.time, kind="stable")
-        if i and first.legal[i] and first.time[i] < FASTER * first.time[0]
+        if i and first.legal[i] and (first.time[i] < FASTER * first.time[0] or not first.legal[0])
     ]
     shown_as = [expressed(job, change, start) for change in singles]
     shown = [(i, kept) for i in better if (kept := shown_as[i]) is not None]
@@ -76,9 +76,12 @@ def suggest(
         ratio, margin = float(grid.time[i] / first.time[0]), 1 + tie_margin(known[0], own)
         ends = (ratio / margin, ratio * margin)
         value = float(grid.value[i])
-        changes.append(Change(change, kept, value, float(grid.memory[i]), ratio, *ends, ratio > 1 / margin, grid.at(i)))
+        tied = bool(first.legal[0]) and ratio > 1 / margin
+        changes.append(Change(change, kept, value, float(grid.memory[i]), ratio, *ends, tied, grid.at(i)))
     combination = changes.pop() if best else None
-    if combination is not None and ((not changes and combination.ratio >= 1) or len(combination.changes) == 0):
+    slower = first.legal[0] and not changes and combination is not None and combination.ratio >= 1
+    alone = combination is not None and not first.legal[0] and combination.settings in [c.settings for c in changes]
+    if combination is not None and (slower or alone or len(combination.changes) == 0):
         combination = None
     refused: dict[str, int] = {}
     for i in range(1, len(singles)):

@@ -64,7 +64,8 @@ def suggest_for_pools(job: Job, content: Mapping[str, Any], catalog: Catalog) ->
     tried = [first.place(change) for change in (*moves[1:], *asked.changes())]
     start = asked.launches()
     told = {pair: kept for pair in tried if (kept := asked.settings(first.change(pair), start)) is not None}
-    better = [pair for pair in told if first.legal[pair] and first.time[pair] < FASTER * first.time[0, 0]]
+    most = FASTER * first.time[0, 0] if first.legal[0, 0] else np.inf
+    better = [pair for pair in told if first.legal[pair] and first.time[pair] < most]
     mixed, left_out = _mixed(asked, first, moves)
     second = asked.evaluated(mixed)
     best = _best(asked, second, start)

@@ -18,7 +18,7 @@ from .design import LAYOUT, written
 from .formats import glossary
 from .job import Job
 from .reader import text_of
-from .write import OVERLAPS, Launch
+from .write import ENV, OVERLAPS, Launch
 
 MEMORY = "memory_per_device"
 AXIS = "change"
@@ -35,8 +35,9 @@ LOAD = ("batch", "batch_rule", "request_rate")  # of the question, not of the se
 class Change:
     """A change of a job: quantities, settings in the job's keys (key, before, after), and what it is predicted to do.
 
-    ``value``: of what the job is judged by; ``ratio``: time over that of the job, between ``low`` and ``high`` in 90 of
-    100 cases; ``tied``: within the model's error of the job; ``beside``: further outputs.
+    ``value``: of what the job is judged by; ``ratio``: time over that of the job (of one that is not feasible: what its
+    formulas give), between ``low`` and ``high`` in 90 of 100 cases; ``tied``: within the model's error of the job;
+    ``beside``: further outputs.
     """
 
     changes: Mapping[str, Any]
@@ -54,8 +55,9 @@ class Change:
 class Suggestions:
     """What a job is judged by (``aim``) with its interval, changes that make it faster, the best combination found.
 
-    ``singles``: as `distinct` lists them; ``why_not``: why the job itself would not run, if it would not; ``tried``:
-    designs; ``left_out``: of combinations, by `combinations`; ``infeasible``: reason -> single changes.
+    ``singles``: as `distinct` lists them; ``why_not``: why the job is not feasible, if it is not: its value then means
+    nothing, and changes are those that make it feasible; ``tried``: designs; ``left_out``: of combinations, by
+    `combinations`; ``infeasible``: reason -> single changes.
     """
 
     aim: str
@@ -159,7 +161,8 @@ def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     if job.format.engines:  # a deployment has keys of its engine
         return in_both((k, _text(start.settings.get(k)), _text(launch.settings.get(k))) for k in differing) or None
     texts = ((k, _before(job, start, k), _text(launch.settings.get(k))) for k in differing)
-    return tuple((job.format.shown(k), before, after) for k, before, after in texts if before != after) or None
+    shown = ((k.removeprefix(ENV) if k.startswith(ENV) else job.format.shown(k), *ends) for k, *ends in texts)
+    return tuple((k, before, after) for k, before, after in shown if before != after) or None
 
 
 def _before(job: Job, start: Launch, key: str) -> str:

@@ -1,11 +1,17 @@
 """Degrees of a job are those of its files: devices, unread words and misspelt keys change none silently."""
 
+import json
+import re
+
 import pytest
+from typer.testing import CliRunner
 
 from perfgrid.catalog import load_catalog
+from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import single_changes
 from perfgrid.jobs.read import read_job
+from perfgrid.jobs.suggest import suggest
 from perfgrid.jobs.suggestions import ABSENT, expressed
 
 SERVER = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 4 --max-num-seqs 64\n"
@@ -122,3 +128,26 @@ def test_a_suggestion_for_a_mesh_starts_from_the_file_and_gives_the_predicted_jo
             found = read(changed).values
             assert {name: found[name] for name in change} == change
             assert found["global_batch"] == job.values["global_batch"]
+
+
+def test_an_infeasible_job_has_a_reason_instead_of_a_speed_and_legal_changes(tmp_path):
+    script = tmp_path / "serve.sh"
+    script.write_text(SERVER.replace("size 4", "size 3"))
+    stated = ("prompt_tokens=2000", "output_tokens=300", "batch=64")
+    asked = [word for one in stated for word in ("--set", one)]
+    command = ["read-job", str(script), "--on", "h100-sxm-80gb", *asked, "--suggest", "--wide"]
+    shown = CliRunner().invoke(app, command).stdout.partition("the job is not feasible: ")[2]
+    assert shown.startswith("tensor-parallel ranks do not divide the attention heads\n")
+    assert "tokens per second of the job" not in shown
+    assert {*re.findall(r"--tensor-parallel-size 3 -> (\d)", shown)} == {"1", "2", "4"}
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["suggestions"]
+    assert found["value"] is None
+    assert found["why_not"]
+    on = {change["changes"].get("devices", 3): change for change in found["singles"]}
+    four = suggest(
+        read_job(SERVER, stated={"prompt_tokens": 2000, "output_tokens": 300, "batch": 64}),
+        "h100-sxm-80gb",
+        load_catalog(),
+    )
+    assert not four.why_not
+    assert on[4]["value"] == pytest.approx(four.value)  # the change is the prediction for that job
