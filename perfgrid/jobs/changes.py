@@ -100,7 +100,7 @@ def _whole_heads(job: Job, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     Devices that remain are replicas.
     """
     tp, devices, others = base["tp"], base["devices"], base["cp"] * base["pp"]
-    heads = int(job.model.values["heads"]) if job.model else 0
+    heads: Any = job.model.values["heads"] if job.model else 0
     if heads % tp == 0 or "prefill_replicas" in base:
         return
     legal = [n for n in WHOLE if heads % n == 0]
