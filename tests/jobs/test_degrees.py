@@ -31,6 +31,7 @@ tensor_parallel_degree = 8
 local_batch_size = 1
 seq_len = 4096
 """
+SGLANG = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp-size 4\n"
 TENSORRT = "tensor_parallel_size: 4\nmax_batch_size: 64\n"
 
 
@@ -40,6 +41,7 @@ TENSORRT = "tensor_parallel_size: 4\nmax_batch_size: 64\n"
         (SERVER, None, 16, r"devices 16 is not tp 4 \(--tensor-parallel-size\) x pp 1 x dp 1 x cp 1 = 4$"),
         (MAXTEXT, None, 128, "devices 128 is not tp 1 x cp 1 x pp 1 x dp 8 = 8$"),
         (TITAN, None, 128, r"devices 128 is not tp 8 .*x cp 1 x pp 1 x dp 8 = 64$"),
+        (SGLANG, None, 16, r"devices 16 is not world 4 \(--tp-size\) x pp 1 x replicas 1 = 4$"),
         (TENSORRT, "tensorrt-llm", 16, "devices 16 is not world 4 .*= 4$"),
     ],
 )
@@ -53,7 +55,8 @@ def test_an_axis_that_is_left_open_takes_the_other_devices():
     assert (job.values["tp"], job.values["cp"], job.values["dp"], job.values["zero_size"]) == (1, 1, 128, 8)
     job = read_job(TITAN.replace("shard_degree = 8", "shard_degree = -1"), devices=128)
     assert (job.values["tp"], job.values["cp"], job.values["dp"]) == (8, 1, 16)
-    assert read_job(SERVER, devices=16, stated={"dp": 4}).values["dp"] == 4
+    for text in (SERVER, SGLANG):
+        assert read_job(text, devices=16, stated={"dp": 4}).values["dp"] == 4
 
 
 def test_a_misspelt_degree_is_unknown_with_the_nearest_name():
