@@ -136,6 +136,7 @@ class Format(_Row):
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
+    programs: tuple[str, ...] = ()  # commands that start it, as patterns of words; see `syntaxes.launched`
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()

@@ -109,7 +109,9 @@ def _job(
     which: str | None,
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers))
+    reader = Reader(
+        form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
+    )
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow

@@ -446,3 +446,51 @@ def test_files_that_are_one_job_together():
     assert job.model.name == "llama-3.1-8b"
     newer = read_job("NGPU=8 MODULE=llama3 CONFIG=llama3_70b ./run_train.sh --training.seq_len 4096")
     assert (newer.version, newer.values["devices"], newer.model and newer.model.name) == ("0.3", 8, "llama-3.1-70b")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "tp"),
+    [
+        ("vllm serve Qwen/Qwen3-32B", "vllm", 1),
+        ("vllm serve Qwen/Qwen3-32B -tp 2 --port 8000", "vllm", 2),
+        ("M=Qwen/Qwen3-32B\nexec vllm serve $M --tensor-parallel-size 4 &\ncurl --retry 3 http://x", "vllm", 4),
+        ("python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-32B --tensor-parallel-size 4", "vllm", 4),
+        ("docker run --gpus all -p 8:8 vllm/vllm-openai:v1 --model Qwen/Qwen3-32B --tensor-parallel-size 4", "vllm", 4),
+        ("docker run --gpus all vllm/vllm-openai:v1 Qwen/Qwen3-32B -tp 4", "vllm", 4),
+        ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2", "sglang", 2),
+        ("mpirun -n 2 trtllm-serve serve Qwen/Qwen3-32B --tp_size 2", "tensorrt-llm", 2),
+    ],
+)
+def test_the_program_decides_the_format(text, name, tp):
+    job = read_job({"run.sh": text})
+    assert (job.format.name, job.model.name, job.values["tp"]) == (name, "qwen3-32b", tp)
+    assert not any("unknown" in why for _, _, why in job.ignored if "port" not in why)
+
+
+ARGS = f'ARGS="{LLAMA} {BATCH} --vocab-size 128256 --tensor-model-parallel-size 8"\n'
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        'srun bash -c "RUN"',
+        "srun -N 2 bash -lc 'cd /job && RUN'",
+        'srun bash -c "\ncd /job\nRUN\n"',
+        'CMD="RUN"\nsrun bash -c "$CMD"',
+        "launch() {\n RUN\n}\nlaunch",
+        "if [ -d /data ]; then\n RUN\nfi",
+        "[ -d /data ] && RUN",
+    ],
+)
+def test_launches_in_command_strings_functions_and_conditions_are_read(launch):
+    text = ARGS + launch.replace("RUN", f"{RUN} $ARGS")
+    job = read_job({"run.sh": text})
+    assert (job.format.name, job.values["tp"], job.values["dp"]) == ("megatron-lm", 8, 2)
+    unsure = any(why.startswith("this launch is under a condition") for *_, why in job.ignored)
+    assert unsure == ("data" in launch or "{" in launch)
+    with pytest.raises(PerfgridError, match="holds 2 launches"):
+        read_job({"run.sh": f"{ARGS}if [ -d /x ]; then\n{RUN} $ARGS\nelse\n{RUN} $ARGS --cp 2\nfi"})
+
+
+def test_command_strings_within_each_other_end():
+    assert script_of("D='$'\nA=\"${D}A --x\"\nbash -c \"$A --y\"\nbash -c '$A --y --z'", "s").commands
