@@ -37,6 +37,8 @@ def recognised(texts: Mapping[str, str]) -> str:
     started = _started(texts)
     if len(started) == len(texts) == 1:
         return started[0]
+    if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
+        return backed[0]
     scores, errors = {}, []
     for name, form in formats().items():
         if form.engines:
@@ -60,6 +62,30 @@ def check_launched(texts: Mapping[str, str]) -> None:
             f"{', '.join(texts)}: no command takes the options in {shortened(', '.join(lists), 100)}: the script ends "
             "before its launch, or the launch is in another file: name that one, too"
         )
+
+
+def backend_of(form: Format, texts: Mapping[str, str]) -> str | None:
+    """The format of the backend that the settings of a format choose: they and their files are read as that."""
+    if not form.backends:
+        return None
+    try:
+        stated = settings_of(texts, form.syntaxes).values
+    except PerfgridError:
+        return None
+    chosen = (by_value.get(str(stated.get(key))) for key, by_value in form.backends.items())
+    return next(filter(None, chosen), None)
+
+
+def check_files(form: Format, texts: Mapping[str, str]) -> None:
+    """PerfgridError where the settings of a format name a further file of settings that is not given."""
+    given = {name.rpartition("/")[2] for name in texts}
+    for key, value in settings_of(texts, form.syntaxes).values.items() if form.files else ():
+        lacking = key.rpartition(".")[2] in form.files and _CONFIGURATION.fullmatch(str(value))
+        if lacking and str(value).rpartition("/")[2] not in given:
+            raise PerfgridError(
+                f"{', '.join(texts)}: the settings are in {value} ({key}), which is not given: name it, too: "
+                f"perfgrid read-job {value} {' '.join(texts)}"
+            )
 
 
 def _started(texts: Mapping[str, str]) -> list[str]:

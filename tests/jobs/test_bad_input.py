@@ -494,3 +494,55 @@ def test_launches_in_command_strings_functions_and_conditions_are_read(launch):
 
 def test_command_strings_within_each_other_end():
     assert script_of("D='$'\nA=\"${D}A --x\"\nbash -c \"$A --y\"\nbash -c '$A --y --z'", "s").commands
+
+
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+deepspeed_config: {SETTINGS}
+distributed_type: DEEPSPEED
+num_machines: 1
+num_processes: 16
+"""
+DEEPSPEED = (
+    '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 2, '
+    '"gradient_accumulation_steps": 4}'
+)
+PARTS = {
+    "ds.json": DEEPSPEED,
+    "acc.yaml": ACCELERATE.replace("SETTINGS", "deepspeed_config_file: ds.json, zero3_init_flag: true"),
+    "acc.sh": "accelerate launch --config_file acc.yaml train.py --per_device_train_batch_size 2",
+}
+
+
+@pytest.mark.parametrize("order", ["ds.json acc.yaml", "acc.yaml ds.json", "acc.yaml acc.sh ds.json"])
+def test_deepspeed_by_accelerate_is_one_job(order):
+    job = read_job({name: PARTS[name] for name in order.split()}, stated={"sequence_length": 4096})
+    values = {name: job.values[name] for name in ("devices", "zero", "microbatch", "global_batch", "precision")}
+    assert values == {"devices": 16, "zero": 2, "microbatch": 2, "global_batch": 128, "precision": "bf16"}
+    assert job.format.name == job.format.software == "deepspeed"
+    assert not any("unknown" in why for *_, why in job.ignored)
+
+
+def test_settings_of_accelerate_itself_for_deepspeed():
+    own = "zero_stage: 3, gradient_accumulation_steps: 4, offload_optimizer_device: cpu"
+    text = ACCELERATE.replace("SETTINGS", own) + "mixed_precision: fp16\n"
+    job = read_job({"acc.yaml": text}, stated={"sequence_length": 4096, "microbatch": 1})
+    values = {name: job.values[name] for name in ("zero", "global_batch", "precision", "offload")}
+    assert values == {"zero": 3, "global_batch": 64, "precision": "fp16", "offload": "optimizer"}
+    assert job.format.name == "deepspeed"
+
+
+@pytest.mark.parametrize("format", [None, "accelerate", "deepspeed"])
+@pytest.mark.parametrize("names", ["acc.yaml", "acc.yaml acc.sh"])
+def test_a_file_of_settings_that_is_not_given_is_named_with_the_command(names, format):
+    with pytest.raises(PerfgridError) as error:
+        read_job({name: PARTS[name] for name in names.split()}, format=format)
+    assert str(error.value).startswith(f"{names.replace(' ', ', ')}: the settings are in ds.json (")
+    assert str(error.value).endswith(f"perfgrid read-job ds.json {names}")
+    with pytest.raises(PerfgridError, match=r"acc.sh: the settings are in acc.yaml, which is not given"):
+        read_job({"acc.sh": PARTS["acc.sh"]})
+
+
+def test_a_key_of_another_version_names_one_that_has_it():
+    text = "[training]\nlocal_batch_size = 1\n[parallelism]\nexpert_tensor_parallel_degree = 2\n"
+    with pytest.raises(PerfgridError, match=r"\(until 0.3\): state the version, as in --format torchtitan@0.2$"):
+        read_job(text, format="torchtitan@0.3")

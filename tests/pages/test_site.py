@@ -14,7 +14,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.cli.main import COMMANDS
 from perfgrid.formulas import WORKLOADS, registry_of
 
-from .conftest import SIZES, until
+from .conftest import SIZES
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
