@@ -36,6 +36,7 @@ from .suggestions import (
     distinct,
     expressed,
     fastest,
+    together,
     usual_of,
 )
 
@@ -77,9 +78,7 @@ def suggest(
         ends = (ratio / margin, ratio * margin)
         value = float(grid.value[i])
         changes.append(Change(change, kept, value, float(grid.memory[i]), ratio, *ends, ratio > 1 / margin, grid.at(i)))
-    combination = changes.pop() if best else None
-    if combination is not None and ((not changes and combination.ratio >= 1) or len(combination.changes) == 0):
-        combination = None
+    combination = together(changes.pop() if best else None, changes, singles)
     refused: dict[str, int] = {}
     for i in range(1, len(singles)):
         for reason in first.reasons(i)[:1]:
