@@ -350,6 +350,10 @@ def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "9-15"), "no power of two from 1 on lies in 9-15"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--tokens", "15Q"), "such as 1e12, 15T"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--minimize", "goodput"), "--maximize goodput"),
+        (
+            ("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--maximize", "mfu"),
+            "'model_flops_utilization'?",
+        ),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--price", "2,3"), "1 devices, 2 prices"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--price", "0"), "price of a device must be > 0"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "0"), "whole number from 1 to 10^9, found 0"),

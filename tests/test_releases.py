@@ -1,7 +1,9 @@
 """What a release wrote stays readable: its studies run, its results open, and commands take them."""
 
 import json
+import re
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +52,21 @@ def test_earlier_names_are_read_with_a_warning(release_of_tomorrow, tmp_path, mo
     found = pg.evaluate(study)
     assert float(found.step_time.min()) > 0
     assert found.hbm_bandwidth.values.tolist() == [1, 2]
-    earlier = found.rename({"step_time": "time_of_step", "hbm_bandwidth": "memory_rate"})
-    earlier.drop_attrs().to_netcdf(tmp_path / "earlier.nc")
+    names = {"step_time": "time_of_step", "hbm_bandwidth": "memory_rate", "fits_memory": "memory_suffices"}
+    assert set(names) <= set(found.variables)
+    earlier = found.rename(names)
+    for holder in (earlier, *earlier.variables.values()):  # attributes name variables, too
+        for (key, text), (new, old) in product(list(holder.attrs.items()), names.items()):
+            if isinstance(text, str):
+                holder.attrs[key] = re.sub(rf"\b{new}\b", old, holder.attrs[key])
+    earlier.to_netcdf(tmp_path / "earlier.nc")
     with pytest.warns(Renamed, match="time_of_step is called step_time since 0.3.0"):
         stored = pg.open_result(tmp_path / "earlier.nc")
     assert np.array_equal(stored.step_time, found.step_time)
     assert stored.step_time.dims == found.step_time.dims
+    assert np.array_equal(pg.feasible(stored), pg.feasible(found))
+    assert renamed.current({"step_time": 2, "time_of_step": 1}, "study.toml") == {"step_time": 2}
+    assert renamed.current(["-o", "memory_rate.nc"], "the command line") == ["-o", "memory_rate.nc"]
     settings = ("--as-json", "--set", "axes.memory_rate.scale=[3]")
     with pytest.warns(Renamed, match="the command line: --as-json is called --json since 0.3.0") as told:
         status, out, _ = run(monkeypatch, capsys, "plan", tmp_path / "study.toml", *settings)
@@ -70,6 +81,7 @@ def release_of_tomorrow(monkeypatch):
         "RENAMED",
         {
             "time_of_step": ("step_time", "0.3.0"),
+            "memory_suffices": ("fits_memory", "0.3.0"),
             "memory_rate": ("hbm_bandwidth", "0.3.0"),
             "workload_settings": ("workload_parameters", "0.3.0"),
             "--as-json": ("--json", "0.3.0"),

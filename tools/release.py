@@ -38,10 +38,12 @@ def run(*command: str | Path, where: Path, **settings: str) -> str:
     return done.stdout
 
 
-def built(folder: Path) -> tuple[Path, Path, Path]:
-    """The wheel, the sdist and the tree that it unpacks to: all tracked files and no other."""
-    run("uv", "build", "--quiet", "--out-dir", folder, ROOT, where=folder)
-    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+def built(folder: Path, files: Path | None) -> tuple[Path, Path, Path]:
+    """The wheel, the sdist and the tree that it unpacks to: all tracked files and no other. ``files``: built before."""
+    if files is None:
+        run("uv", "build", "--quiet", "--out-dir", folder, ROOT, where=folder)
+    place = (files or folder).resolve()
+    (wheel,), (sdist,) = place.glob("*.whl"), place.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     tree = folder / sdist.name.removesuffix(".tar.gz")
@@ -93,10 +95,11 @@ def main() -> None:
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", default=["3.11", "3.12", "3.13"])
     parser.add_argument("--lowest", action="store_true", help="the oldest dependencies as well")
     parser.add_argument("--suite", action="store_true", help="run the tests (some 20 minutes an environment)")
+    parser.add_argument("--dist", type=Path, metavar="FOLDER", help="wheel and sdist that were built before")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        wheel, sdist, tree = built(folder)
+        wheel, sdist, tree = built(folder, options.dist)
         ways = [(python, file, False) for python in options.pythons for file in (wheel, sdist)]
         ways += [(options.pythons[0], wheel, True)] * options.lowest
         for position, (python, file, lowest) in enumerate(ways):

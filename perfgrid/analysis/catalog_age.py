@@ -58,7 +58,9 @@ def old_values(catalog: Catalog, layer: Layer, this_year: int) -> Iterator[Old]:
                 about, age = stated.get(quantity), age_of(catalog.variables[quantity])
                 if not isinstance(about, Mapping) or detail.confidence not in age.confidences:
                     continue
-                year = detail.year or (year_of(catalog.references[about["source"]]) if "source" in about else None)
+                year = detail.year or year_of(
+                    catalog.references.get(str(about.get("source")), "")
+                )  # "none" is no source
                 if year and year < this_year - age.years:
                     yield Old(kind, name, quantity, year, f"over {age.years} years old, {age.reason}")
 

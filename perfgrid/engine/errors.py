@@ -80,11 +80,12 @@ def in_own_file(error: BaseException) -> str | None:
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
     """The legal names closest to ``name`` as the end of a message; empty where none is near and the list is long.
 
-    Names that begin with it come first: who writes h100 means one of that family.
+    Names with these initials come first (mfu), then names that begin with it: who writes h100 means that family.
     """
     legal = sorted(set(legal))
+    initials = [n for n in legal if len(name) > 2 and "".join(w[:1] for w in n.split("_")) == name.lower()]
     family = [n for n in sorted(legal, key=len) if len(name) > 2 and n.lower().startswith(name.lower())]
-    close = [*family, *difflib.get_close_matches(name, legal, n=count, cutoff=0.5)]
+    close = [*initials, *family, *difflib.get_close_matches(name, legal, n=count, cutoff=0.5)]
     if close:
         return "; did you mean " + " or ".join(repr(c) for c in list(dict.fromkeys(close))[:count]) + "?"
     if 0 < len(legal) <= 12:

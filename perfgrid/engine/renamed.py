@@ -12,6 +12,9 @@ from typing import Any
 RENAMED: dict[str, tuple[str, str]] = {}
 
 
+FILES = "bib|csv|html|ipynb|jsonl?|log|md|nc|pdf|pgf|png|py|sh|svg|toml|txt|ya?ml|zarr"  # ends of their names
+
+
 class Renamed(FutureWarning):
     """A name of an earlier release was read as that of today."""
 
@@ -23,14 +26,16 @@ def current(what: Any, where: str) -> Any:
     if isinstance(what, str):
         return _words().sub(lambda word: _told(word[0], where), what)
     if isinstance(what, Mapping):
-        return {current(key, where): current(value, where) for key, value in what.items()}
+        keys = {key: current(key, where) for key in what}
+        known = {key: new for key, new in keys.items() if new == key or new not in what}  # a setting has today's name
+        return {new: what[key] if key == "title" else current(what[key], where) for key, new in known.items()}
     return [current(value, where) for value in what] if isinstance(what, (list, tuple)) else what
 
 
 def _words() -> re.Pattern[str]:
     """Earlier names as whole words, also in conditions and in dotted keys, but not within names of files and labels."""
     names = "|".join(map(re.escape, RENAMED))
-    return re.compile(rf"(?<![\w/-])(?:{names})(?![\w/-]|\.(?:toml|bib|csv|py)\b)")
+    return re.compile(rf"(?<![\w/-])(?:{names})(?![\w/-]|\.(?:{FILES})\b)")
 
 
 def _told(name: str, where: str) -> str:

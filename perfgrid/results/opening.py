@@ -71,6 +71,8 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
         found = xr.Dataset({n: v for n, v in lazy.items() if n not in labels}, labels, attributes)
     names = {name: current(str(name), str(path)) for name in (*found.variables, *found.dims)}
     found = found.rename({name: new for name, new in names.items() if name != new})
+    for holder in (found, *found.variables.values()):  # attributes name variables
+        holder.attrs.update({k: current(v, str(path)) for k, v in holder.attrs.items() if isinstance(v, str)})
     found.encoding["source"] = str(path)
     found.set_close(opened.close)
     return found

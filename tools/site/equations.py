@@ -117,6 +117,12 @@ class _Written(ExpressionCodegen):
             return rf"{self.visit(node.func)} \left( {', '.join(given)} \right)"
         return super().visit_Call(node)
 
+    def visit_Constant(self, node: ast.Constant) -> str:
+        digits, _, power = repr(node.value).partition("e") if isinstance(node.value, float) else ("", "", "")
+        if not power:
+            return super().visit_Constant(node)
+        return (rf"{digits} \cdot " if digits != "1" else "") + f"10^{{{int(power)}}}"
+
     def _term(self, node: ast.expr) -> str:
         """An expression that a subscript or a sum stands at."""
         text = self.visit(node)

@@ -84,6 +84,7 @@ class Compiled:
         name = CODE + digest(self.around, lowered.as_text())[:32]
         compiled = self._loaded(name)
         if compiled is None:
+            _options()  # whose own functions may be in JAX's cache
             before = _READ.number
             compiled = _compiled(lowered, barriers)
             if _READ.number != before:  # what was read from JAX's cache cannot be written again
@@ -121,11 +122,14 @@ class Compiled:
 @cache
 def _options() -> dict[str, Any]:
     """The options that this version of XLA knows."""
-    known = {}
+    known = dict(OPTIONS)
     for name, value in OPTIONS.items():
-        with suppress(jax.errors.JaxRuntimeError):
+        try:
             jax.jit(lambda x: x).lower(0.0).compile({name: value})
-            known[name] = value
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error):
+                raise
+            del known[name]
     return known
 
 
