@@ -20,7 +20,7 @@ WIDTH = 120  # of a line
 CONVERSIONS = {"s/h": 3600.0}  # units in which a constant with this number is 1
 NAME_WIDTH, LEAST_NAME = 44, 36  # of the first column, and in a narrow terminal
 CLAUSE = re.compile(r"[;:,] | \(")  # begins one
-_OPEN = "a an and as at by for from if in is of on or per so than that the to where which while with without"
+_OPEN = "a an and as at because by for from if in is of on or per so than that the to where which while with without"
 OPEN = frozenset(_OPEN.split())  # a phrase goes on behind these
 LEAST_WORDS = 12  # characters left in a line for a meaning
 STRONGEST = 8  # elasticities in the last line
@@ -179,7 +179,12 @@ def _shortened(text: str, room: int) -> str:
         return ""
     ends = [found.start() for found in CLAUSE.finditer(text) if found.start() <= room]
     ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end) and _closes(text, end)]
-    return text[: ends[-1]] if ends else text[: room - 3].rpartition(" ")[0].rstrip(",;:(") + "..."
+    if ends:
+        return text[: ends[-1]]
+    words = text[: room - 3].split(" ")[:-1]
+    while len(words) > 1 and words[-1].rstrip(",;:(").lower() in OPEN:
+        words.pop()
+    return " ".join(words).rstrip(",;:(") + "..."
 
 
 def _closes(text: str, end: int) -> bool:
