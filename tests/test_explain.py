@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.analysis.story_text import most_lines, story_lines
+from perfgrid.analysis.story_text import OPEN, _shortened, most_lines, story_lines
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.story import FOLDED
-from perfgrid.formulas import BREAKDOWN, INNER
+from perfgrid.formulas import BREAKDOWN, INNER, every_formula
 from perfgrid.study.study import load_study
 from tests.paths import study_path
 from tests.physics.test_engine_agrees import OUTPUTS, drawn_study
@@ -163,3 +164,40 @@ def test_a_result_from_before_there_were_kinds_of_layers(models, pattern, tmp_pa
         again, at_once = (pg.explain(r, "step_time", {"model": model}).story(2).value for r in (opened, result))
         assert again == pytest.approx(result["step_time"].sel(model=model).item(), rel=1e-5)
         assert again == pytest.approx(at_once, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "short"),
+    [
+        ("Time by which one more prompt lengthens a pass of the pool", 24, "Time by which one..."),
+        (
+            "Gains of the norms of one dense layer and, with biases, those of norms",
+            50,
+            "Gains of the norms of one dense layer...",
+        ),
+        ("Weights, gradients and states of one rank", 30, "Weights, gradients..."),
+        ("Tier ranks by rank order: tp-cp-dp-pp, tp-cp-pp-dp", 45, "Tier ranks by rank order"),
+        ("Ranks of a group (hybrid sharding); 0: all that hold it", 45, "Ranks of a group (hybrid sharding)"),
+        ("What all-gathers (reduce-scatters) of the group ask", 45, "What all-gathers (reduce-scatters)..."),
+        ("Host time of each kernel, launched one by one", 40, "Host time of each kernel"),
+        ("Area of a die (the largest): stated", 20, "Area of a die"),
+    ],
+)
+def test_a_short_meaning_is_whole_clauses_or_says_that_it_goes_on(text, room, short):
+    assert _shortened(text, room) == short
+
+
+def test_short_meanings_of_all_quantities():
+    known = every_formula()
+    every = (*known.formulas.values(), *known.choices.values(), *load_catalog().variables.values())
+    for meaning in {row.meaning.rstrip(".") for row in every}:
+        for room in (40, 50, 60):
+            short = _shortened(meaning, room)
+            assert len(short) <= room
+            if short != meaning:
+                assert short.removesuffix("...").split()[-1] not in OPEN, short
+            if short != meaning and not short.endswith("..."):
+                assert meaning.startswith(short)
+                behind = meaning[len(short) :]
+                assert behind[0] in ";:," or re.match(r" \([^)]*\)(?! \w)", behind), meaning
+                assert behind[0] != "," or not re.search(r" (and|or) ", behind.split(";")[0].split(":")[0]), meaning

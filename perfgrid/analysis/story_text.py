@@ -19,7 +19,9 @@ from .text import point_lines, quantity_value
 WIDTH = 120  # of a line
 CONVERSIONS = {"s/h": 3600.0}  # units in which a constant with this number is 1
 NAME_WIDTH, LEAST_NAME = 44, 36  # of the first column, and in a narrow terminal
-CLAUSE = re.compile(r"[;:,] | \(| (?:which|in which|of which|while|because|behind|where|if|so that) ")  # begins one
+CLAUSE = re.compile(r"[;:,] | \(")  # begins one
+_OPEN = "a an and as at because by for from if in is of on or per so than that the to where which while with without"
+OPEN = frozenset(_OPEN.split())  # a phrase goes on behind these
 LEAST_WORDS = 12  # characters left in a line for a meaning
 STRONGEST = 8  # elasticities in the last line
 
@@ -170,14 +172,33 @@ def _short_name(name: str, width: int) -> str:
 
 
 def _shortened(text: str, room: int) -> str:
-    """The first whole clauses of a text; cut at a word if none fits."""
+    """The first whole clauses of a text; cut at a word, with points, if none fits."""
     if len(text) <= room:
         return text
     if room < LEAST_WORDS:
         return ""
     ends = [found.start() for found in CLAUSE.finditer(text) if found.start() <= room]
-    ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)]
-    return text[: ends[-1]] if ends else text[: room - 3].rpartition(" ")[0] + "..."
+    ends = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end) and _closes(text, end)]
+    if ends:
+        return text[: ends[-1]]
+    words = text[: room - 3].split(" ")[:-1]
+    while len(words) > 1 and words[-1].rstrip(",;:(").lower() in OPEN:
+        words.pop()
+    return " ".join(words).rstrip(",;:(") + "..."
+
+
+def _closes(text: str, end: int) -> bool:
+    """Whether a text may end at a sign of `CLAUSE`: not behind a word such as of, nor in the middle of a phrase."""
+    before, behind = text[:end], text[end:]
+    if before.rpartition(" ")[2].lower() in OPEN or re.search(r"; \S*\d$", before):  # "; 0: all"
+        return False
+    if behind.startswith(" ("):
+        return re.match(r" \([^()]*\)($|[;:,])", behind) is not None
+    clause = re.split("[;:]", before)[-1]
+    begun = before[: len(before) - len(clause)]
+    return behind[0] != "," or not (
+        begun.endswith(":") or "," in clause or re.search(r",| (?:and|or) ", re.split("[;:]", behind[1:])[0])
+    )
 
 
 def as_data(found: Explanation, depth: int) -> dict[str, Any]:

@@ -138,6 +138,9 @@ class Format(_Row):
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
+    programs: tuple[str, ...] = ()  # commands that start it, as patterns of words; see `syntaxes.launched`
+    files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
+    backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()

@@ -17,7 +17,7 @@ from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
-from .recognise import check_launched, recognised
+from .recognise import backend_of, check_files, check_launched, recognised
 from .settings import settings_of
 from .syntaxes import syntax_of
 
@@ -84,12 +84,15 @@ def read_job(
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     named = format or (written[1] if written else None) or recognised(texts)
     form, version = format_of(named)
+    if (backend := backend_of(form, texts)) is not None:
+        form, version = format_of(backend)
     syntax = syntax_of(next(iter(texts.values()), ""), form.syntaxes)
     if "@" not in named and form.dated:
         version = form.dated.get(syntax, version)
     form = form.spelled(syntax)
     if syntax == "flags":
         check_launched(texts)
+    check_files(form, texts)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:
@@ -109,7 +112,9 @@ def _job(
     which: str | None,
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers))
+    reader = Reader(
+        form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
+    )
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow

@@ -52,10 +52,11 @@ class Reader:
                 self.assumed.append((self.form.shown(key), text_of(value), why))
             rows = [self.form.keys[name]] if name in self.form.keys else self.form.stating(name)
             if rows and not any(self.form.has(row, self.version) for row in rows):
+                having = next(v for v in reversed(self.form.versions) if any(self.form.has(row, v) for row in rows))
                 span = f"since {rows[0].since}" if rows[0].since else f"until {rows[0].until}"
                 raise PerfgridError(
                     f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
-                    f"({span}): state the version, as in --format {self.form.name}@{self.form.versions[-1]}"
+                    f"({span}): state the version, as in --format {self.form.name}@{having}"
                 )
             values[name], files[name] = value, settings.files[key]
         return values, files

@@ -11,8 +11,8 @@ from perfgrid.engine.errors import PerfgridError, shortened
 from .deployments import is_deployment
 from .formats import Format, formats
 from .settings import settings_of
-from .shell import unlaunched
-from .syntaxes import TABLES, Syntax, syntax_of
+from .shell import Script, script_of, unlaunched
+from .syntaxes import TABLES, Syntax, launched, syntax_of
 
 LEAST = 2  # keys that a format has to know
 EVERY: tuple[Syntax, ...] = ("python", *TABLES, "flags")
@@ -34,6 +34,11 @@ def recognised(texts: Mapping[str, str]) -> str:
         if text.lstrip().startswith("{"):
             from_json(text, f"{file}: ")
     check_launched(texts)
+    started = _started(texts)
+    if len(started) == len(texts) == 1:
+        return started[0]
+    if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
+        return backed[0]
     scores, errors = {}, []
     for name, form in formats().items():
         if form.engines:
@@ -42,8 +47,9 @@ def recognised(texts: Mapping[str, str]) -> str:
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
-    ranked = sorted(scores, key=lambda name: -scores[name])
-    if not ranked or scores[ranked[0]] < LEAST or (len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]]):
+    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started))
+    tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
+    if not ranked or scores[ranked[0]] < LEAST or tied:
         raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
     _check_alike(texts, ranked[0])
     return ranked[0]
@@ -58,20 +64,59 @@ def check_launched(texts: Mapping[str, str]) -> None:
         )
 
 
+def backend_of(form: Format, texts: Mapping[str, str]) -> str | None:
+    """The format of the backend that the settings of a format choose: they and their files are read as that."""
+    if not form.backends:
+        return None
+    try:
+        stated = settings_of(texts, form.syntaxes).values
+    except PerfgridError:
+        return None
+    chosen = (by_value.get(str(stated.get(key))) for key, by_value in form.backends.items())
+    return next(filter(None, chosen), None)
+
+
+def check_files(form: Format, texts: Mapping[str, str]) -> None:
+    """PerfgridError where the settings of a format name a further file of settings that is not given."""
+    given = {name.rpartition("/")[2] for name in texts}
+    for key, value in settings_of(texts, form.syntaxes).values.items() if form.files else ():
+        lacking = key.rpartition(".")[2] in form.files and _CONFIGURATION.fullmatch(str(value))
+        if lacking and str(value).rpartition("/")[2] not in given:
+            raise PerfgridError(
+                f"{', '.join(texts)}: the settings are in {value} ({key}), which is not given: name it, too: "
+                f"perfgrid read-job {value} {' '.join(texts)}"
+            )
+
+
+def _started(texts: Mapping[str, str]) -> list[str]:
+    """The formats whose programs the commands of some texts start."""
+    script = Script()
+    for file, text in texts.items():
+        if syntax_of(text, EVERY) == "flags":
+            script_of(text, file, script)
+    commands = [*script.commands, *script.unsure]
+    return [n for n, form in formats().items() if any(launched(words, form.programs) for words in commands)]
+
+
 def _known(form: Format, texts: Mapping[str, str]) -> int:
     """Stated keys of some texts that a format knows."""
-    return sum(map(form.matters, settings_of(texts, form.syntaxes, launchers=form.launchers).values))
+    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs)
+    return sum(map(form.matters, found.values))
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:
     """What to say of texts in no known format."""
     tied = f" (it fits {' and '.join(near)} alike)" if len(near) > 1 else ""
-    lacking = [path for text in texts.values() for path in _CONFIGURATION.findall(text)]
-    lacking = [path for path in lacking if path.rpartition("/")[2] not in {name.rpartition("/")[2] for name in texts}]
     where = ", ".join(texts)
-    if lacking:
+    if lacking := _lacking(texts):
         return PerfgridError(f"{where}: the settings are in {lacking[0]}, which is not given: name it before {where}")
     return PerfgridError(f"{where}: the format is not recognised{tied}: name it, --format {', '.join(formats())}")
+
+
+def _lacking(texts: Mapping[str, str]) -> list[str]:
+    """The configurations that some texts name and that are not among them."""
+    found = [path for text in texts.values() for path in _CONFIGURATION.findall(text)]
+    return [path for path in found if path.rpartition("/")[2] not in {name.rpartition("/")[2] for name in texts}]
 
 
 def _check_alike(texts: Mapping[str, str], chosen: str) -> None:

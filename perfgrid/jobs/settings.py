@@ -14,6 +14,7 @@ from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
 _WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
+UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
 
 
@@ -42,18 +43,23 @@ def settings_of(
     matters: Callable[[str], bool] | None = None,
     which: str | None = None,
     launchers: Launchers | None = None,
+    programs: Iterable[str] = (),
 ) -> Settings:
     """The settings of the files of one job, read in order, each in the first syntax of the format that it fits.
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
-    one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on.
+    one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on;
+    ``programs``: commands that are a launch by their name. A command under a condition or in a function is read where
+    no other one is a launch.
     Without ``matters`` all parts are taken in. PerfgridError with
     the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
     found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
-        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {})
-        launches = [] if matters is None else [part for part in parts if _is_launch(part, matters)]
+        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {}, programs)
+        launches = [] if matters is None else [part for part in parts if part.named or _is_launch(part, matters)]
+        launches = [part for part in launches if part.named] or launches
+        launches = [part for part in launches if not part.unsure] or launches
         if which is not None and len(launches) > 1:
             parts, chosen = [_chosen(launches, which, file)], True
         elif len(launches) > 1:
@@ -62,8 +68,12 @@ def settings_of(
             )
         elif launches:
             others = (part for part in parts if part is not launches[0] and part.stated)
+            others = (part for part in others if not part.unsure)
             notes = [*notes, *((part.name, "another command or recipe of this file") for part in others)]
+            notes = [(what, UNSURE if launches[0].unsure and what == launches[0].name else why) for what, why in notes]
             parts = launches
+        elif matters is not None:
+            parts = [part for part in parts if not part.unsure]
         for part in parts:
             found.add(part.stated, file)
             notes = [*notes, *part.notes]

@@ -29,6 +29,9 @@ _PRODUCT = re.compile(r"\s*(\d+|[A-Za-z_]\w*|[()*/%+-])")
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "case": "esac", "{": "}"}
 _TESTS = ("[", "[[", "test")
 UNREAD = "\0"  # stands for what only an execution would know
+_HANDS_ON = re.compile(r"-[a-z]*c")  # an option of shells: the next word is a command
+_REMOTE = ("ssh", "eval")
+MOST_WITHIN = 3  # command strings within each other
 _SEPARATORS = set("();&|<>\n")
 
 
@@ -39,8 +42,10 @@ class Script:
     variables: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
+    unsure: list[list[str]] = field(default_factory=list)  # commands under a condition or in a function
     notes: list[tuple[str, str]] = field(default_factory=list)  # what, why
     blocks: list[tuple[str, bool | None, bool]] = field(default_factory=list)  # end, read (None: unknown), branch taken
+    within: int = 0  # how many command strings (``bash -c "..."``) it is in
 
 
 def script_of(text: str, where: str, known: Script | None = None) -> Script:
@@ -59,7 +64,7 @@ def script_of(text: str, where: str, known: Script | None = None) -> Script:
         elif holds:
             _read(found, words, ends, where)
         elif holds is None:
-            _noted(found, words, "behind a condition, which is not executed")
+            _noted(found, words, "behind a condition, which is not executed", where)
         holds = holds if ends in ("&&", "||") else True
     return found
 
@@ -74,17 +79,20 @@ def unlaunched(texts: Iterable[str]) -> list[str]:
         return []
     held = {**script.lists, **{name: value.split() for name, value in script.variables.items()}}
     held = {name: {w for w in words if w.startswith("--")} for name, words in held.items()}
-    given = {word for words in script.commands for word in words}
+    given = {word for words in (*script.commands, *script.unsure) for text in words for word in text.split()}
     return [] if any(own & given for own in held.values()) else [name for name, own in held.items() if len(own) > 1]
 
 
-def _noted(script: Script, words: list[str], why: str) -> None:
+def _noted(script: Script, words: list[str], why: str, where: str) -> None:
     """Name an assignment that is not read, or a command with options."""
     assigned = _ASSIGNED.fullmatch(words[1] if words[0] == "export" and len(words) > 1 else words[0])
     if assigned:
         script.notes.append((assigned[1], f"set {why}"))
-    elif any(word.startswith("--") for word in words):
-        script.notes.append((shortened(" ".join(words), 60), f"a command {why}"))
+        return
+    command = [part for word in words for part in _expanded(script, word, where)]
+    if any(word.startswith("--") for word in command):
+        script.notes.append((shortened(" ".join(command), 60), f"a command {why}"))
+        script.unsure += _inner(script, command, where) or [command]
 
 
 def _statements(text: str, where: str) -> Iterator[tuple[list[str], str]]:
@@ -134,7 +142,7 @@ def _read(script: Script, words: list[str], ends: str, where: str) -> None:
         return
     if not all(read for _, read, _ in blocks):
         if all(read is not False for _, read, _ in blocks):
-            _noted(script, words, "under a condition or in a function, which is not executed")
+            _noted(script, words, "under a condition or in a function, which is not executed", where)
         return
     if words[0] in ("export", "declare", "local", "readonly") or (words[0] == ":" and len(words) > 1):
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -158,7 +166,23 @@ def _read(script: Script, words: list[str], ends: str, where: str) -> None:
         words = words[1:]
     command = [part for word in words for part in _expanded(script, word, where)]
     if any(word.strip() for word in command):
-        script.commands.append(command)
+        script.commands += _inner(script, command, where) or [command]
+
+
+def _inner(script: Script, command: list[str], where: str) -> list[list[str]]:
+    """The commands of the one word with options that a command hands to a shell (``bash -c "..."``); else none."""
+    texts = [word for word in command if " --" in word and not word.startswith("-")]
+    handed = any(_HANDS_ON.fullmatch(word) for word in command) or command[0] in _REMOTE
+    if len(texts) != 1 or not handed or script.within == MOST_WITHIN:
+        return []
+    inner = Script(dict(script.variables), dict(script.lists), within=script.within + 1)
+    try:
+        script_of(texts[0], where, inner)
+    except PerfgridError:
+        return []
+    script.unsure += inner.unsure
+    script.notes += inner.notes
+    return inner.commands
 
 
 def _decided(script: Script, words: list[str], where: str) -> bool | None:

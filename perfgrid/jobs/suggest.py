@@ -36,6 +36,7 @@ from .suggestions import (
     distinct,
     expressed,
     fastest,
+    together,
     usual_of,
 )
 
@@ -78,11 +79,7 @@ def suggest(
         value = float(grid.value[i])
         tied = bool(first.legal[0]) and ratio > 1 / margin
         changes.append(Change(change, kept, value, float(grid.memory[i]), ratio, *ends, tied, grid.at(i)))
-    combination = changes.pop() if best else None
-    slower = first.legal[0] and not changes and combination is not None and combination.ratio >= 1
-    alone = combination is not None and not first.legal[0] and combination.settings in [c.settings for c in changes]
-    if combination is not None and (slower or alone or len(combination.changes) == 0):
-        combination = None
+    combination = together(changes.pop() if best else None, changes, singles, bool(first.legal[0]))
     refused: dict[str, int] = {}
     for i in range(1, len(singles)):
         for reason in first.reasons(i)[:1]:

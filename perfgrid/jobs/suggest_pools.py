@@ -41,6 +41,7 @@ from .suggestions import (
     fastest,
     in_both,
     rows_of,
+    together,
     usual_of,
     varied_in,
     with_own_model,
@@ -78,9 +79,8 @@ def suggest_for_pools(job: Job, content: Mapping[str, Any], catalog: Catalog) ->
         ratio, low, high = (float(time / first.time[0, 0]) for time in (grid.time[pair], low, high))
         held, own = float(grid.memory[pair]), _flat(grid.change(pair))
         changes.append(Change(own, kept, float(grid.value[pair]), held, ratio, low, high, high >= 1, grid.beside(pair)))
-    combination = changes.pop() if best else None
-    if combination is not None and (combination.ratio >= 1 or not combination.changes):
-        combination = None
+    singles = [_flat(first.change(pair)) for pair in tried]
+    combination = together(changes.pop() if best else None, changes, singles, bool(first.legal[0, 0]))
     refused: dict[str, int] = {}
     for reason in (reason for pair in tried for reason in first.reasons(pair)[:1]):
         refused[reason] = refused.get(reason, 0) + 1

@@ -206,8 +206,19 @@ def distinct(changes: Iterable[Change]) -> tuple[Change, ...]:
         effect = (frozenset(change.changes), f"{change.ratio:.6g} {change.memory:.6g}")
         if seen.isdisjoint((settings, effect)):
             told.append(change)
-        seen |= {settings, effect}
+            seen |= {settings, effect}
     return tuple(told)
+
+
+def together(
+    combination: Change | None, listed: Iterable[Change], singles: Iterable[Mapping[str, Any]], feasible: bool
+) -> Change | None:
+    """A combination that is worth a row: faster than a feasible job, no single change, not what a listed one does."""
+    if combination is None or (feasible and not combination.ratio < 1):  # NaN is not faster
+        return None
+    effects = {f"{change.ratio:.6g} {change.memory:.6g}" for change in listed}
+    same = f"{combination.ratio:.6g} {combination.memory:.6g}" in effects
+    return None if same or not combination.changes or combination.changes in singles else combination
 
 
 def sense(before: str, after: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
@@ -31,13 +31,15 @@ class Part:
     name: str
     stated: list[tuple[str, Any]]
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
+    unsure: bool = False  # under a condition, or in a function
+    named: bool = False  # its program is one of the format
 
 
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
 
 
 def parts_of(
-    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers
+    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers, programs: Iterable[str] = ()
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
@@ -52,14 +54,17 @@ def parts_of(
         return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
-    script.commands, script.notes = [], []
+    script.commands, script.unsure, script.notes = [], [], []
     script_of(text, file, script)
     if syntax == "variables":
         return [Part(file, list(script.variables.items()))], script.notes
     read = _flags if syntax == "flags" else _pairs
-    commands = [words for command in script.commands for words in _commands(command)]
-    stated = [[*_handed_on(words, script, launchers), *read(words)] for words in commands]
-    return [Part(shortened(" ".join(w), 60), own) for w, own in zip(commands, stated, strict=True)], script.notes
+    parts = []
+    for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
+        own = launched(words, programs)
+        stated = [*_handed_on(words, script, launchers), *read(own or words)]
+        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+    return parts, script.notes
 
 
 def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
@@ -69,13 +74,24 @@ def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterat
             yield key, name if isinstance(name, int) else script.variables[name]
 
 
-def _commands(words: list[str]) -> list[list[str]]:
-    """A command, and instead of a word that is a command with options itself (``bash -c "..."``) that command."""
-    inner = [word for word in words if " --" in word and not word.startswith("-") and "\n" not in word]
-    try:
-        return [shlex.split(inner[0])] if len(inner) == 1 and "-c" in words else [words]
-    except ValueError:
-        return [words]
+def launched(words: list[str], programs: Iterable[str]) -> list[str]:
+    """A command from the program that it starts on, one of some patterns of words; empty if it starts none.
+
+    An image of a container stands for the program that it starts: ``vllm/vllm-openai* = vllm serve``.
+    """
+    for program in programs:
+        pattern, _, stands_for = program.partition(" = ")
+        wanted = pattern.split()
+        for i in range(len(words) - len(wanted) + 1):
+            if all(
+                map(
+                    fnmatchcase,
+                    [words[i].rpartition("/")[2] if "/" not in pattern else words[i], *words[i + 1 :]],
+                    wanted,
+                )
+            ):
+                return [*(stands_for.split() or wanted), *words[i + len(wanted) :]]
+    return []
 
 
 def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:

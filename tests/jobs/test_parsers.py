@@ -40,7 +40,7 @@ BEYOND = {  # refused by a parser for what the machine lacks: no fault of what i
     # a node stands for a slice, pipelines of 9 do not fill its topology, and Gemma's layers are counted in pairs
     "megatron-lm": r"[Tt]ransformer[ _-]?[Ee]ngine",
 }
-OF_LAUNCHER = ("nproc-per-node", "nnodes", "world-size", "model")
+OF_LAUNCHER = ("nproc-per-node", "nnodes", "world-size", "model", "per_device_train_batch_size")  # or of a trainer
 DRAWN = int(os.environ.get("PERFGRID_ROUND_TRIPS", "25"))
 
 

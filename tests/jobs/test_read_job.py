@@ -16,7 +16,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.changes import combinations
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.suggest import suggest
-from perfgrid.jobs.suggestions import ABSENT, Change, distinct, sense
+from perfgrid.jobs.suggestions import ABSENT, Change, distinct, sense, together
 
 SCRIPT = """#!/bin/bash
 NODES=${NODES:-4}
@@ -135,6 +135,35 @@ def test_changes_of_the_same_effect_are_one_row():
     selective = change("selective", 0.8 + 1e-9, ("-a", "full", "selective"), ("-b", "1", ABSENT))
     part = change("layers", 0.9, ("-a", "full", "some"))
     assert distinct([none, part, selective]) == (selective, part)
+
+
+def _change(changes, ratio, *settings, memory=1.0):
+    return Change(changes, settings, 1 / ratio, memory, ratio, 0.9 * ratio, 1.1 * ratio, False, {})
+
+
+def test_a_row_that_is_not_listed_hides_no_other():
+    """The second has the effect of the first; the third has its setting and another effect."""
+    first = _change({"a": 1}, 0.8, ("-a", "2", "4"))
+    again = _change({"a": 2}, 0.8, ("-b", "2", "4"))
+    third = _change({"b": 2}, 0.9, ("-b", "2", "8"))
+    assert distinct([first, again, third]) == (first, third)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio", "kept"),
+    [
+        ({"zero": 1, "tp": 4}, 0.7, True),
+        ({"zero": 1, "tp": 4}, 1.0, False),
+        ({"zero": 1, "tp": 4}, math.nan, False),
+        ({"zero": 1, "tp": 4}, 0.8, False),  # as the row above
+        ({"zero": 1}, 0.7, False),
+        ({}, 0.7, False),
+    ],
+)
+def test_a_combination_is_a_row_of_its_own_or_none(changes, ratio, kept):
+    listed = [_change({"zero": 1}, 0.8, ("-z", "0", "1"))]
+    combination = _change(changes, ratio, ("-z", "0", "1"), ("-t", "8", "4"))
+    assert together(combination, listed, [{}, {"zero": 1}, {"tp": 4}]) == (combination if kept else None)
 
 
 def test_suggestions_are_in_the_spelling_of_the_file(tmp_path):
