@@ -465,6 +465,7 @@ def test_files_that_are_one_job_together():
 )
 def test_the_program_decides_the_format(text, name, tp):
     job = read_job({"run.sh": text})
+    assert job.model is not None
     assert (job.format.name, job.model.name, job.values["tp"]) == (name, "qwen3-32b", tp)
     assert not any("unknown" in why for _, _, why in job.ignored if "port" not in why)
 

@@ -163,7 +163,7 @@ def test_a_row_that_is_not_listed_hides_no_other():
 def test_a_combination_is_a_row_of_its_own_or_none(changes, ratio, kept):
     listed = [_change({"zero": 1}, 0.8, ("-z", "0", "1"))]
     combination = _change(changes, ratio, ("-z", "0", "1"), ("-t", "8", "4"))
-    assert together(combination, listed, [{}, {"zero": 1}, {"tp": 4}]) == (combination if kept else None)
+    assert together(combination, listed, [{}, {"zero": 1}, {"tp": 4}], True) == (combination if kept else None)
 
 
 def test_suggestions_are_in_the_spelling_of_the_file(tmp_path):

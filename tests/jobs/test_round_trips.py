@@ -170,7 +170,7 @@ def legal(name, values):
         return False
     if name == "accelerate":  # no pipelines; beside tensor and context parallelism no replicas without shards
         size = values["zero_size"] // values["cp"] if values["zero_size"] % values["cp"] == 0 else 0
-        shards = 1 if values["zero"] == 0 else size or values["dp"]
+        shards = 1 if values["zero"] == 0 else size if size > 1 else values["dp"]  # a group of one is noted
         return values["pp"] == 1 and (values["tp"] * values["cp"] == 1 or shards > 1 or values["dp"] == 1)
     if name == "maxtext":  # its expert axis is a part of the data axis; a pipeline has whole rounds of microbatches
         rounds = values["global_batch"] // (values["microbatch"] * values["dp"]) % values["pp"] == 0
