@@ -19,6 +19,7 @@ def study(**parameters):
         outputs=["step_time"],
         axes={
             "model": ["megatron-22b"],
+            "software": ["megatron-lm"],
             "device": ["a100-sxm-80gb"],
             "topology": ["rail-optimized"],
             "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
