@@ -223,7 +223,7 @@ def broadcast(plan: Plan) -> dict[str, np.ndarray]:
             result = part if result is None else result * part
         assert result is not None
         values[name] = result.reshape(result.shape[:rank] + plan.quantities[name].inner_shape)
-    readers = {n: len(r) for n, r in plan.graph.readers().items()}
+    readers = {n: len(r) for n, r in plan.graph.readers.items()}
     with np.errstate(all="ignore"):
         for node in plan.graph.nodes.values():
             values[node.name] = np.asarray(plan.call(node.name, [values[a] for a in node.arguments]))

@@ -122,7 +122,8 @@ def default_entries(
     catalog: Catalog, missing: Collection[str], needed: Collection[str], usual: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The default entries of the tables that a study does not state; beside software only where they are needed."""
-    used = {v.of for v in catalog.variables.values() if {v.name, STATED + v.name} & set(needed)} | {"software"}
+    needed = set(needed)
+    used = {v.of for v in catalog.variables.values() if v.name in needed or STATED + v.name in needed} | {"software"}
     entries = {**DEFAULTS, "software": str(catalog.variables[USUAL["software"]].default), **usual}
     return {table: name for table, name in entries.items() if table in missing and table in used}
 

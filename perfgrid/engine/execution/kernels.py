@@ -36,7 +36,7 @@ def materialised(plan: Plan, tiles: Tiles) -> set[str]:
 
     They are wanted, or read by two materialised ones, or smaller than a reader, which would compute them repeatedly.
     """
-    readers = plan.graph.readers()
+    readers = plan.graph.readers
     rows = {n: prod(tiles.rows_of(tiles.key(q.key))) for n, q in plan.quantities.items() if not q.small}
     chosen: set[str] = set()
     roots: dict[str, set[str]] = {}  # the materialised quantities that a fused one is part of

@@ -35,13 +35,13 @@ def expanded(value: Any, key: Key) -> Any:
 def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.ndarray:
     """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
     node = plan.graph.nodes[quantity.name]
-    axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
-    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.held) if quantity.sizes else 0
-    if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
+    if node.host is not None or not quantity.sizes or quantity.held <= SLAB_VALUES:
         result = np.asarray(plan.call(node.name, arguments))
         if result.dtype != bool:
             result = result.astype(np.float64, copy=False)
-        return np.broadcast_to(result, quantity.shape)
+        return result if result.shape == quantity.shape else np.broadcast_to(result, quantity.shape)
+    axis = int(np.argmax(quantity.sizes))
+    slab = SLAB_VALUES * quantity.sizes[axis] // quantity.held
     whole = np.empty(quantity.shape, bool if quantity.flag else np.float64)
     for start in range(0, quantity.sizes[axis], max(1, slab)):
         here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
@@ -51,7 +51,7 @@ def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.n
 
 def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
     """The computed small quantities in the order of evaluation, each with those of which nothing is needed after it."""
-    readers, kept = plan.graph.readers(), kept_small(plan)
+    readers, kept = plan.graph.readers, kept_small(plan)
     left = {n: sum(plan.quantities[r].small for r in readers[n]) for n, q in plan.quantities.items() if q.small}
     for node in plan.graph.nodes.values():
         if node.name not in left:
@@ -66,7 +66,7 @@ def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
 
 def kept_small(plan: Plan) -> set[str]:
     """The small quantities that are wanted or that the tile stage reads."""
-    readers, quantities = plan.graph.readers(), plan.quantities
+    readers, quantities = plan.graph.readers, plan.quantities
     small = (n for n, q in quantities.items() if q.small)
     return {n for n in small if n in plan.wanted or any(not quantities[r].small for r in readers[n])}
 

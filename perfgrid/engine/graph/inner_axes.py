@@ -7,8 +7,8 @@ only the inner axes that it needs (`InnerAxes.only_axes`); everywhere else array
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
-from .namespace import xp
+from .namespace import PLAIN, xp
 
 _PRESENT: ContextVar[tuple[str, ...] | None] = ContextVar("present inner axes", default=None)
 
@@ -29,12 +29,41 @@ class AbsentAxis(Exception):
         self.axis = axis
 
 
-def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _common_shape(shapes: Collection[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape that shapes of one rank broadcast to; ValueError if they do not (NumPy's own stops at 32)."""
+    if len(shapes) == 1:
+        return next(iter(shapes))
     common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
     if any(size not in (1, whole) for shape in shapes for size, whole in zip(shape, common, strict=True)):
         raise ValueError(f"shapes {list(shapes)} cannot be broadcast together")
     return common
+
+
+def _side_by_side(axis: int, values: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """NumPy's ``concatenate`` of plain values that are broadcast to shapes, without an array for each of them."""
+    whole = list(shapes[0])
+    whole[axis] = sum(shape[axis] for shape in shapes)
+    result = np.empty(whole, np.result_type(*values))
+    ahead, start = (slice(None),) * axis, 0
+    for value, shape in zip(values, shapes, strict=True):
+        result[(*ahead, slice(start, start + shape[axis]))] = value
+        start += shape[axis]
+    return result
+
+
+class _Present:
+    """The context of `InnerAxes.only_axes`; one of ``contextlib`` takes longer than most formulas."""
+
+    __slots__ = ("before", "names")
+
+    def __init__(self, names: tuple[str, ...]):
+        self.names = names
+
+    def __enter__(self) -> None:
+        self.before = _PRESENT.set(self.names)
+
+    def __exit__(self, *_: object) -> None:
+        _PRESENT.reset(self.before)
 
 
 class InnerAxes:
@@ -56,20 +85,16 @@ class InnerAxes:
         found = _PRESENT.get()
         return self.names if found is None else found
 
-    @contextmanager
-    def only_axes(self, names: tuple[str, ...]) -> Iterator[None]:
+    @staticmethod
+    def only_axes(names: tuple[str, ...]) -> AbstractContextManager[None]:
         """Within this context arrays have these inner axes and no others."""
-        before = _PRESENT.set(names)
-        try:
-            yield
-        finally:
-            _PRESENT.reset(before)
+        return _Present(names)
 
     def position(self, axis: str) -> int:
         """The negative axis number of an inner axis. Raises AbsentAxis if arrays do not have it."""
-        self._check(axis)
         present = self.present
         if axis not in present:
+            self._check(axis)
             raise AbsentAxis(axis)
         return present.index(axis) - len(present)
 
@@ -90,10 +115,11 @@ class InnerAxes:
 
     def extent(self, value: Any, axis: str) -> int:
         """The size of ``value`` along an inner axis; 1 if it does not vary along it."""
-        self._check(axis)
-        if axis not in self.present:
+        present = self.present
+        if axis not in present:
+            self._check(axis)
             return 1
-        position, shape = self.position(axis), np.shape(value)
+        position, shape = present.index(axis) - len(present), np.shape(value)
         return shape[position] if len(shape) >= -position else 1
 
     def vector(self, axis: str, values: Any) -> np.ndarray:
@@ -114,16 +140,17 @@ class InnerAxes:
     def join(self, axis: str, *values: Any) -> Any:
         """Arrays side by side along an inner axis (their lengths add up to its labels)."""
         position = self.position(axis)
-        rank = max(-position, *(np.ndim(v) for v in values))
-        raised = [
-            v if np.ndim(v) == rank else xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v))
-            for v in values
-        ]
-        behind = rank + position + 1
-        others = _common_shape([(*v.shape[:position], 1, *v.shape[behind:]) for v in raised])
-        shapes = [(*others[:position], v.shape[position], *others[behind:]) for v in raised]
-        full = [v if v.shape == s else xp.broadcast_to(v, s) for v, s in zip(raised, shapes, strict=True)]
-        return xp.concatenate(full, axis=position)
+        shapes = [np.shape(v) for v in values]
+        rank = max(-position, *map(len, shapes))
+        shapes = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+        ahead, behind = slice(0, rank + position), slice(rank + position + 1, rank)
+        before, after = _common_shape({s[ahead] for s in shapes}), _common_shape({s[behind] for s in shapes})
+        full = [(*before, shape[position], *after) for shape in shapes]
+        if all(type(v) in PLAIN for v in values):
+            return _side_by_side(rank + position, values, full)
+        raised = [v if np.shape(v) == s else xp.reshape(xp.asarray(v), s) for v, s in zip(values, shapes, strict=True)]
+        wide = [v if v.shape == s else xp.broadcast_to(v, s) for v, s in zip(raised, full, strict=True)]
+        return xp.concatenate(wide, axis=position)
 
     def total(self, value: Any, axis: str) -> Any:
         """Sum over the labels of an inner axis, kept with size 1; a value that does not vary counts once per label."""

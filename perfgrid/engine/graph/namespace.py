@@ -66,7 +66,7 @@ def value_of(item: Any) -> Any:
     return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
 
 
-# recognized without a search through base classes
+# NumPy's, recognized without a search through base classes
 PLAIN = frozenset((np.ndarray, float, int, bool, np.float64, np.bool_))
 
 
@@ -92,7 +92,8 @@ class Namespace:
         in_numpy, in_jax = getattr(np, name), getattr(jnp, name)
 
         def dispatch(*arguments: Any, **options: Any) -> Any:
-            special = _special((*arguments, *options.values()) if options else arguments)
+            given = (*arguments, *options.values()) if options else arguments
+            special = None if PLAIN.issuperset(map(type, given)) else _special(given)
             if special is None:
                 return in_numpy(*arguments, **options)
             if isinstance(special, Ruled):

@@ -90,6 +90,7 @@ class Graph:
                 found |= {node.name, *node.arguments}
         return found
 
+    @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
         """For each quantity, those that take it as an argument."""
         found: dict[str, list[str]] = {name: [] for name in (*self.leaves, *self.nodes)}
@@ -124,11 +125,14 @@ def _bound(function: Callable[..., Any], constants: tuple[tuple[int, float], ...
     return call
 
 
-def _selected(codes: Sequence[int]) -> Callable[..., Any]:
+@cache
+def _selected(count: int) -> Callable[..., Any]:
+    """The choice among so many alternatives by the number of one."""
+
     def select(code: Any, *values: Any) -> Any:
         result = values[-1]
-        for c, value in zip(codes[:-1], values[:-1], strict=True):
-            result = xp.where(code == c, value, result)
+        for number, value in zip(range(count - 1), values, strict=False):
+            result = xp.where(code == number, value, result)
         return result
 
     return select
@@ -169,6 +173,7 @@ class _Names:
         check_choices(registry, choices)
         self.registry, self.given, self.choices, self.labels = registry, given, choices, labels
         self._chosen: dict[str, tuple[Formula, ...]] = {}
+        self._nodes: dict[str, Node] = {}
 
     def chosen(self, name: str) -> tuple[Formula, ...]:
         """The alternatives of a quantity that the study uses. Raises PerfgridError."""
@@ -220,6 +225,32 @@ class _Names:
             return None
         return float(value) if value.ndim == 0 and value.dtype.kind in "iuf" else None
 
+    def node_of(self, name: str, reader: str | None) -> Node:
+        """The node of a quantity that is not given. Raises PerfgridError where no formula provides it."""
+        if name not in self._nodes:
+            self._nodes[name] = self._node_of(name, reader)
+        return self._nodes[name]
+
+    def _node_of(self, name: str, reader: str | None) -> Node:
+        registry = self.registry
+        if name in registry.choices:
+            return self.choice(registry.choices[name])
+        if name in registry.formulas:
+            node = self.node(name, registry.formulas[name])
+            other = self.meant(name)  # an output may be a synonym, which other readers skip
+            return node if other == name else replace(node, function=same, arguments=(other,))
+        base = name.removesuffix("_choice")
+        if base != name and base in registry.choices:
+            alternatives = registry.choices[base].alternatives
+            arguments = tuple(self.meant(a.name) for a in alternatives)
+            meaning = f"Which alternative of {base.replace('_', ' ')} is the least."
+            flags = tuple(str(a.label) for a in alternatives)
+            return Node(name, _which_least, arguments, "1", registry.choices[base].source, meaning, flags=flags)
+        hint = nearest(name, (*self.given, *registry.names()))
+        if reader is None:
+            raise PerfgridError(f"unknown quantity {name!r}{hint}")
+        raise MissingQuantity(name, reader, hint)
+
     def node(self, name: str, formula: Formula) -> Node:
         """The node of a formula under the given name, with constant arguments bound."""
         arguments, constants, units = [], [], []
@@ -250,7 +281,7 @@ class _Names:
         names = tuple(self.meant(a.name) for a in used)
         if choice.by is None:
             return Node(choice.name, _least, names, *about)
-        return Node(choice.name, _selected(range(len(used))), (choice.by, *names), *about)
+        return Node(choice.name, _selected(len(used)), (choice.by, *names), *about)
 
 
 def resolve(
@@ -266,30 +297,13 @@ def resolve(
     present. A given name hides a formula of the same name (an override). Quantities that are not needed are left out.
     Raises PerfgridError for an unknown, missing or cyclic quantity.
     """
-    wanted, given = tuple(dict.fromkeys(wanted)), set(given)
-    choices, labels = choices or {}, labels or {}
-    names = _Names(registry, given, choices, labels)
+    return _ordered(_Names(registry, set(given), choices or {}, labels or {}), wanted)
+
+
+def _ordered(names: _Names, wanted: Iterable[str]) -> Graph:
+    wanted = tuple(dict.fromkeys(wanted))
     nodes: dict[str, Node] = {}
     leaves: dict[str, None] = {}
-    legal = (*given, *registry.names())
-
-    def node_of(name: str, reader: str | None) -> Node:
-        if name in registry.choices:
-            return names.choice(registry.choices[name])
-        if name in registry.formulas:
-            node = names.node(name, registry.formulas[name])
-            other = names.meant(name)  # an output may be a synonym, which other readers skip
-            return node if other == name else replace(node, function=same, arguments=(other,))
-        base = name.removesuffix("_choice")
-        if base != name and base in registry.choices:
-            alternatives = registry.choices[base].alternatives
-            arguments = tuple(names.meant(a.name) for a in alternatives)
-            meaning = f"Which alternative of {base.replace('_', ' ')} is the least."
-            flags = tuple(str(a.label) for a in alternatives)
-            return Node(name, _which_least, arguments, "1", registry.choices[base].source, meaning, flags=flags)
-        if reader is None:
-            raise PerfgridError(f"unknown quantity {name!r}{nearest(name, legal)}")
-        raise MissingQuantity(name, reader, nearest(name, legal))
 
     def visit(name: str, path: tuple[str, ...], reader: str | None = None) -> None:
         if name in nodes or name in leaves:
@@ -298,10 +312,10 @@ def resolve(
             raise PerfgridError(
                 "circular dependency between quantities: " + " <- ".join((*path[path.index(name) :], name))
             )
-        if name in given:
+        if name in names.given:
             leaves[name] = None
             return
-        node = node_of(name, reader)
+        node = names.node_of(name, reader)
         for argument in node.arguments:
             visit(argument, (*path, name), node.formula or name)
         nodes[name] = node
@@ -319,16 +333,16 @@ def resolve_checked(
     labels: Mapping[str, Sequence[str]] | None = None,
 ) -> Graph:
     """The graph of the wanted quantities with every constraint on them; arguments and errors as `resolve`."""
-    wanted, given, checked = tuple(wanted), tuple(given), registry.constraints()
-    names = _Names(registry, set(given), choices or {}, labels or {})
+    wanted, given, checked = tuple(wanted), set(given), registry.constraints()
+    names = _Names(registry, given, choices or {}, labels or {})
     about = registry.subjects()
     meant = {name: names.meant(name) for name in about}
 
     def evaluated(graph: Graph) -> set[str]:
-        return {name for name in about if {name, meant[name]} & (graph.nodes.keys() | set(given))}
+        return {name for name in about if {name, meant[name]} & (graph.nodes.keys() | given)}
 
     while True:
-        graph = resolve(registry, (*wanted, *(c.name for c in checked)), given, choices, labels)
+        graph = _ordered(names, (*wanted, *(c.name for c in checked)))
         found = registry.constraints(evaluated(graph))
         if found == checked:
             return graph

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -51,6 +52,11 @@ class Quantity:
     def sizes(self) -> tuple[int, ...]:
         """Distinct rows along each study axis."""
         return tuple(1 if p is None else p.size for p in self.key)
+
+    @cached_property
+    def tried_with(self) -> tuple[int, ...]:
+        """What a trial of a formula that reads it depends on."""
+        return (*(min(size, 2) for size in self.sizes), *self.inner, self.flag)
 
     @cached_property
     def points(self) -> int:
@@ -106,6 +112,17 @@ def _ones(argument: Quantity, sizes: Sequence[int], called_on: Sequence[int]) ->
     return np.ones(_tried_shape(argument, sizes, called_on), bool if argument.flag else np.float64)
 
 
+_SIGNED: WeakKeyDictionary[Callable[..., Any], str | None] = WeakKeyDictionary()
+_TRIALS: dict[tuple[str, tuple[Any, ...]], Trial] = {}  # of this process, whatever study a formula was tried for
+
+
+def _signature(function: Callable[..., Any]) -> str | None:
+    """The signature of a formula, made once."""
+    if function not in _SIGNED:
+        _SIGNED[function] = signature_of((), [function])
+    return _SIGNED[function]
+
+
 class Tried:
     """Cached trials: the shapes that formulas returned in earlier runs.
 
@@ -115,23 +132,27 @@ class Tried:
     def __init__(self, graph: Graph):
         self.signed: dict[str, str] = {}
         for node in graph.nodes.values():
-            signature = None if node.host is not None else signature_of([node.name, *node.arguments], [node.function])
+            signature = None if node.host is not None else _signature(node.function)
             if signature is not None:
                 self.signed[node.name] = signature
         self.key, self.changed = "", False
         self.known: dict[str, Any] = {}
+        wiring = (part for name, s in self.signed.items() for part in (name, s, *graph.nodes[name].arguments))
         with suppress(OSError):
-            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *self.signed.values())
+            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *wiring)
             self.known = recall(KIND + self.key[:24], self.key) or {}
 
     def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Trial]) -> Trial:
         """The result of a trial with the argument shapes ``given``, from the cache or by ``attempt``."""
+        signature = self.signed.get(name)
+        if signature is None:
+            return attempt()
         there, found = self.known.get(name, (None, None))
         if found is None or there != given:
-            found = attempt()
-            if name in self.signed:
-                self.known[name] = given, found
-                self.changed = True
+            found = _TRIALS.get((signature, given)) or attempt()
+            self.known[name] = given, found
+            self.changed = True
+        _TRIALS[signature, given] = found
         return found
 
     def keep(self) -> None:
@@ -216,15 +237,15 @@ class Plan:
         key = list[Partition | None]([None] * len(self.space.axes))
         columns: dict[str, tuple[str, ...]] = {}
         for argument in arguments:
-            for i, (table, partition) in enumerate(zip(self.partitions, argument.key, strict=True)):
-                key[i] = table.join(key[i], partition)
+            for i, partition in enumerate(argument.key):
+                if partition is not None and partition is not key[i]:
+                    key[i] = self.partitions[i].join(key[i], partition)
             for axis, names in argument.columns.items():
                 columns[axis] = tuple(dict.fromkeys((*columns.get(axis, ()), *names)))
         full = tuple(key)
         sizes = tuple(1 if p is None else p.size for p in full)
         small = node.name in self._before_host or self._is_small(full)
-        shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
-        given = (small, tuple(min(size, 2) for size in sizes), *shapes)
+        given = (small, tuple(min(size, 2) for size in sizes), *(a.tried_with for a in arguments))
         trial = self._tried.result(node.name, given, lambda: self._trial(node, arguments, sizes, small))
         inner, flag, called_on, width = trial
         return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on, width)
@@ -338,9 +359,8 @@ class Plan:
         with self.registry.inner.only_axes(self._inner_names(called_on)):
             result = node.function(*given)
         shape = np.shape(result)
-        shape = (1,) * (rank + len(called_on) - len(shape)) + shape
-        own = (*shape[:rank], *quantity.inner_shape)
-        return result if own == np.shape(result) else xp.reshape(result, own)
+        own = ((1,) * (rank + len(called_on) - len(shape)) + shape)[:rank] + quantity.inner_shape
+        return result if own == shape else xp.reshape(result, own)
 
     def concerning(self, *names: str) -> tuple[str, ...]:
         """The wanted constraints that concern some quantities."""

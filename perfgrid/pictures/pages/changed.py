@@ -124,7 +124,7 @@ class Evaluated:
     """Designs of which a few given quantities change: what does not depend on these is evaluated once."""
 
     def __init__(self, plan: Plan, names: Sequence[str]):
-        self.plan, self.stale, readers = plan, set(names), plan.graph.readers()
+        self.plan, self.stale, readers = plan, set(names), plan.graph.readers
         for name in (*plan.graph.leaves, *plan.graph.nodes):
             if name in self.stale:
                 self.stale.update(readers[name])
