@@ -242,14 +242,14 @@ def test_derivatives_are_finite_and_those_of_differences(rule):
             dtype="float64",
         )
 
+    made, steps = study(), {knob: 1e-4 * given[knob] for knob in knobs}
+    ends = {k: [pg.evaluate(study(**{k: given[k] + d})) for d in (-step, step)] for k, step in steps.items()}
     for output in outputs:
-        slopes = pg.gradient(study(), output, wrt=knobs, dtype="float64")[f"{output}_gradient"]
-        for knob in knobs:
+        slopes = pg.gradient(made, output, wrt=knobs, dtype="float64")[f"{output}_gradient"]
+        for knob, step in steps.items():
             slope = float(slopes.sel(parameter=knob).squeeze())
-            step = 1e-4 * given[knob]
-            ends = [float(pg.evaluate(study(**{knob: given[knob] + d}))[output].squeeze()) for d in (-step, step)]
-            difference = (ends[1] - ends[0]) / (2 * step)
-            scale = abs(ends[0]) / given[knob]
+            below, above = (float(end[output].squeeze()) for end in ends[knob])
+            difference, scale = (above - below) / (2 * step), abs(below) / given[knob]
             assert np.isfinite(slope)
             assert slope == pytest.approx(difference, rel=0.02, abs=2e-3 * scale), (output, knob)
 

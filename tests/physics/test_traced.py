@@ -9,6 +9,7 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import resolve
+from tests.slopes import slopes_of_graph
 
 from .cases import LABELS, evaluate, point, step_registry
 
@@ -54,6 +55,7 @@ PROGRAM = {  # what is not set in `tests.conftest`
     "xla_llvm_disable_expensive_passes": False,
     **({"xla_cpu_use_fusion_emitters": True} if jax.__version_info__ < (0, 11, 1) else {}),
 }
+BOTH = ("nccl", "ideal")
 MORE = ("dp_overlap", "parameter_overlap", "device_failure_rate", "checkpoint_bandwidth", "gathering_copy_size")
 
 
@@ -64,35 +66,51 @@ def graph_of(libraries):
     return resolve(registry, registry.names(), point(), labels=LABELS | {"library": libraries})
 
 
+def values_of(leaves, libraries):
+    """The values of all quantities."""
+    results = dict(leaves)
+    for node in graph_of(libraries).nodes.values():
+        results[node.name] = node.function(*(results[a] for a in node.arguments))
+    return results
+
+
 def differentiated(leaves, libraries):
-    """Derivatives of `WANTED` with respect to every differentiable quantity and `MORE`, and the values of all."""
-    names = [v.name for v in load_catalog().variables.values() if v.differentiable or v.name in MORE]
+    """Derivatives of `WANTED` with respect to `free_names`."""
 
     def wanted(free):
-        results = {**leaves, **free}
-        for node in graph_of(libraries).nodes.values():
-            results[node.name] = node.function(*(results[a] for a in node.arguments))
-        return jnp.stack([jnp.reshape(results[n], ()) for n in WANTED]), results
+        results = values_of({**leaves, **free}, libraries)
+        return jnp.stack([jnp.reshape(results[n], ()) for n in WANTED])
 
-    return jax.jacfwd(wanted, has_aux=True)({name: leaves[name] * 1.0 for name in names if name in leaves})
+    return jax.jacfwd(wanted)({name: leaves[name] * 1.0 for name in free_names(leaves)})
 
 
-compiled = jax.jit(differentiated, static_argnums=1)
-compiled_as_the_program = jax.jit(differentiated, static_argnums=1, compiler_options=PROGRAM)
+def free_names(leaves):
+    """Every differentiable quantity and `MORE`."""
+    names = [v.name for v in load_catalog().variables.values() if v.differentiable or v.name in MORE]
+    return [name for name in names if name in leaves]
 
 
-def under_jax(given, libraries=("nccl", "ideal"), function=compiled):
-    """The derivatives and the values of a design in single precision."""
+values_compiled = jax.jit(values_of, static_argnums=1)
+differentiated_as_the_program = jax.jit(differentiated, static_argnums=1, compiler_options=PROGRAM)
+
+
+def coded(given, libraries):
+    """The values of all given quantities; labels as their numbers."""
     labels = LABELS | {"library": libraries}
-    coded = {k: float(labels[k].index(v)) if k in labels else v for k, v in given.items() if k != "layer_pattern"}
-    return function({name: jnp.asarray(coded.get(name, 0.0)) for name in graph_of(libraries).leaves}, libraries)
+    numbers = {k: float(labels[k].index(v)) if k in labels else v for k, v in given.items() if k != "layer_pattern"}
+    return {name: numbers.get(name, 0.0) for name in graph_of(libraries).leaves}
+
+
+def under_jax(given, function, libraries=BOTH):
+    """What a function finds of a design in single precision."""
+    return function({name: jnp.asarray(value) for name, value in coded(given, libraries).items()}, libraries)
 
 
 @pytest.mark.parametrize("changes", POINTS)
 def test_single_precision_agrees_with_the_replay(changes):
     given = point(**changes) | {"layer_pattern": "dense_first"}
     exact = evaluate(given)
-    _, single = under_jax(given)
+    single = under_jax(given, values_compiled)
     # differences that clip at zero and roundings of counts are not compared: the engine evaluates them in double
     for name in (
         "gemm_time",
@@ -118,17 +136,24 @@ def assert_finite(slopes):
             assert slope[0].sum() <= 0, name
 
 
-@pytest.mark.parametrize("changes", [*POINTS[:-1], *SHARDED])
+@pytest.mark.parametrize("changes", [*POINTS, *SHARDED])
 def test_derivatives_exist_everywhere(changes):
-    slopes, _ = under_jax(point(**changes))
-    assert set(MORE) <= set(slopes)
-    assert_finite(slopes)
+    values = coded(point(**changes), BOTH)
+    slopes = slopes_of_graph(graph_of(BOTH), values, free_names(values))
+    wanted = [slopes.get(name, {}) for name in WANTED]
+    found = {name: np.stack([np.sum(along.get(name, 0.0)) for along in wanted]) for name in free_names(values)}
+    assert set(MORE) <= set(found)
+    assert_finite(found)
     if changes in SHARDED:
-        assert slopes["hbm_bandwidth"][0] < 0
+        assert found["hbm_bandwidth"][0] < 0
 
 
 @pytest.mark.slow
-def test_derivatives_exist_on_a_torus():
-    """A graph of ideal fabrics alone; without optimisations, slopes at this point pass the end of single precision."""
-    slopes, _ = under_jax(point(**POINTS[-1]), ("ideal",), compiled_as_the_program)
+@pytest.mark.parametrize(
+    ("changes", "libraries"), [*((p, BOTH) for p in (*POINTS[:-1], *SHARDED)), (POINTS[-1], ("ideal",))]
+)
+def test_derivatives_exist_in_single_precision(changes, libraries):
+    """Of code that is compiled as the program compiles it."""
+    slopes = under_jax(point(**changes), differentiated_as_the_program, libraries)
+    assert set(MORE) <= set(slopes)
     assert_finite(slopes)
