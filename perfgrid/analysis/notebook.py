@@ -32,7 +32,7 @@ class Explained(Explanation):
     def _repr_html_(self) -> str:
         lines = list(point_lines(self.point, self.violated, INNER))
         if self.illegal:
-            return paragraphs([*lines, f"{self.derivation.name} has no meaning at this point"])
+            return paragraphs([*lines, f"{self.quantity} has no meaning at this point"])
         rows = list(story_rows(self, INNER, DEPTH, name_width=LONGEST))
         heads = [("quantity", NAME), ("value", NUMBER), ("share", NUMBER), ("what it is", WORDS)]
         return paragraphs(lines) + table(heads, rows) + paragraphs([elasticity_line(self.elasticities())])

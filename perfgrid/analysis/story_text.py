@@ -37,7 +37,7 @@ def story_lines(
     """What adds up to a number, ``depth`` levels down, between its point and its elasticities."""
     yield from point_lines(found.point, found.violated, inner)
     if found.illegal:
-        yield f"{found.derivation.name} has no meaning at this point"
+        yield f"{found.quantity} has no meaning at this point"
         return
     rows = list(story_rows(found, inner, depth, sources, min(NAME_WIDTH, max(LEAST_NAME, width * 3 // 8))))
     names, values = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
@@ -103,7 +103,7 @@ def _rows(
 
 def _value(found: Explanation, part: Part, inner: InnerAxes) -> str:
     """The number itself: labels and flags in words, vectors by their sum."""
-    value, node = found.derivation.value, found.replayed.graph.nodes.get(part.name)
+    value, node = found.value, found.replayed.graph.nodes.get(part.name)
     if node is not None and node.flags and np.size(value) == 1:
         return node.flags[int(value)]
     if isinstance(part.value, float) and np.size(value) > 1:

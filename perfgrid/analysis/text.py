@@ -55,7 +55,7 @@ def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = 
     """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
     yield from point_lines(found.point, found.violated, inner)
     if found.illegal:
-        yield f"{found.derivation.name} has no meaning at this point"
+        yield f"{found.quantity} has no meaning at this point"
         return
     yield from _tree(found.derivation, inner, 0, depth)
 

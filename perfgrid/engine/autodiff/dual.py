@@ -36,7 +36,8 @@ class _Differentiable(Ruled):
 
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A function of ``xp`` by its rule; PerfgridError where a number with tangents meets none."""
-        if name in OF_VALUES or (name not in _OF_BOTH and not _holds_dual(arguments)):
+        slopes = type(self) is Dual or name in _OF_BOTH or _holds_dual(arguments)
+        if name in OF_VALUES or not slopes:
             return getattr(xp, name)(*map(value_of, arguments), **options)
         if name not in _RULES:
             raise PerfgridError(f"xp.{name} has no rule for derivatives; it is not used by formulas so far")

@@ -56,7 +56,7 @@ class Ruled(NDArrayOperatorsMixin):
 
 
 # functions whose results carry nothing along
-OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
+OF_VALUES = frozenset(("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign"))
 
 
 def value_of(item: Any) -> Any:

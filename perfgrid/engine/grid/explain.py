@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -42,18 +43,25 @@ class Violated:
 
 @dataclass
 class Explanation:
-    """A derivation, the parts of its value, and the constraints that its point violates."""
+    """A quantity at a point: its value, its derivation and parts, and the constraints that the point violates."""
 
     point: dict[str, Any]
-    derivation: Derivation
+    quantity: str
+    value: Any
     violated: list[Violated]
     replayed: Replayed = field(repr=False)
+    derive: Callable[[], Derivation] = field(repr=False)
     elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
 
     def story(self, depth: int, lines: int | None = None) -> Part:
         """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.story_of`)."""
         values = self.replayed.values
-        return story_of(self.replayed, self.derivation.name, depth, lines, lambda node: elasticities(node, values))
+        return story_of(self.replayed, self.quantity, depth, lines, lambda node: elasticities(node, values))
+
+    @cached_property
+    def derivation(self) -> Derivation:
+        """The quantity with every formula below it, worked out when first asked for."""
+        return self.derive()
 
     def about(self, name: str) -> tuple[str, str, str]:
         """Unit, meaning and source of a quantity; empty for anything else."""
@@ -88,7 +96,6 @@ def explain_point(
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
     graph, values = replay_point(registry, space, (quantity,), index, choices)
-    shown: set[str] = set()
     labels = space.label_quantities()
     units, breakdowns = units or {}, breakdowns or {}
     violated = violated_at(graph, values, units)
@@ -97,20 +104,33 @@ def explain_point(
         graph = resolve(registry, (*graph.wanted, *parts), space.names(), choices, labels)
         values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
 
+    point = Replayed(graph, values, units, registry.inner, breakdowns)
+    value = _shown_value(point, quantity, labels)
+    derive = partial(_derivation, point, quantity, labels)
+    return Explanation(point_of(space, index), quantity, value, violated, point, derive)
+
+
+def _shown_value(point: Replayed, name: str, labels: Mapping[str, Sequence[str]]) -> Any:
+    """The value of a quantity; of a given label its text."""
+    value = point.values[name]
+    return labels[name][int(value)] if name in labels and name not in point.graph.nodes else value
+
+
+def _derivation(point: Replayed, quantity: str, labels: Mapping[str, Sequence[str]]) -> Derivation:
+    """The tree of formulas below a quantity, in it each once."""
+    shown: set[str] = set()
+
     def derive(name: str, elasticity: float | None) -> Derivation:
-        node, value, about = graph.nodes.get(name), values[name], about_of(graph, units, name)
-        if node is None:
-            return Derivation(name, labels[name][int(value)] if name in labels else value, *about, elasticity)
-        found = Derivation(name, value, *about, elasticity, name in shown)
-        if not found.repeated:
+        node, about = point.graph.nodes.get(name), about_of(point.graph, point.given, name)
+        found = Derivation(name, _shown_value(point, name, labels), *about, elasticity, name in shown)
+        if node is not None and not found.repeated:
             shown.add(name)
-            strengths = elasticities(node, values, labels)
+            strengths = elasticities(node, point.values, labels)
             below = sorted(dict.fromkeys(node.arguments), key=lambda a: -abs(strengths.get(a) or 0.0))
             found.below = [derive(a, strengths.get(a)) for a in below]
         return found
 
-    point = Replayed(graph, values, units, registry.inner, breakdowns)
-    return Explanation(point_of(space, index), derive(quantity, None), violated, point)
+    return derive(quantity, None)
 
 
 def replay_point(
