@@ -65,7 +65,7 @@ def search(study: pg.Study, **options: Any):
 
 def test_one_design_is_trained_and_served_on():
     study = both()
-    found = search(study, starts=2)
+    found = search(study, starts=1)
     assert found.feasible.item()
     assert found.kkt_residual.item() < 1e-3
     problem = problem_of(study, "cost_per_million_tokens", None, SHARES, None, ["parallelism", "batch"])
