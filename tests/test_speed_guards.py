@@ -11,6 +11,7 @@ from benchmarks.evaluate import equations, equations_once
 from benchmarks.grids import GRIDS, plan_of, sized
 from benchmarks.search import search_of
 from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid import plan as planning
 from perfgrid.engine.reductions.argmin import Blocks
 
 # array operations times points that they run over, and values written, per point of the grid: 20 outputs; the search
@@ -25,6 +26,7 @@ def measured(request, tmp_path_factory):
     study = sized(request.param, 6)
     with (
         mock.patch.dict(os.environ, PERFGRID_CACHE=str(tmp_path_factory.mktemp("cache"))),
+        mock.patch.dict(planning._TRIALS, clear=True),
         mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced,
     ):
         plan = plan_of(study)

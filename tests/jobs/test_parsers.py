@@ -82,6 +82,8 @@ def test_every_written_key_is_one_of_the_framework_with_a_legal_value(name):
             known = re.sub(r"\.no-", ".", known)
             if name == "torchtitan" and known in ("module", "config"):
                 continue
+            if name == "accelerate" and known.startswith("fp8-config."):  # a table whose keys are not listed
+                known = "fp8-config"
             assert known in keys, (key, launch.text)
             kind, legal = keys[known]
             words = str(value).split()

@@ -173,9 +173,8 @@ def first_stage_kind_layers(
     In DualPipe the mean of the first and the last stage.
     """
     first = run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
-    others = last_layers(
-        weight_copies * first_stage_layers - first_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step
-    )
+    behind = xp.maximum(weight_copies * first_stage_layers - first_chunk_layers, 0.0)
+    others = last_layers(behind, layers, kind_layers, leading_layers, expert_layer_step)
     return (first + others) / weight_copies
 
 

@@ -67,26 +67,38 @@ def _by_pattern(of, label):
 
 @alternative(of="mixer_kinds", by="mixer", label=NONE, unit="1", source="shoeybi2019megatron")
 def one_mixer_kind():
-    """Part of the layers whose tokens are mixed in each way: all."""
+    """The one kind of layers of a model without recurrence."""
     return 1.0
 
 
 @alternative(of="mixer_kinds", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
-def LABEL_mixer_kinds(attention_layers, layers):
-    """Part of the layers with attention, and of those with a recurrent mixer alone, by mixer_kind."""
-    return table("mixer_kind", attention=attention_layers / layers, recurrent=1 - attention_layers / layers)
+def LABEL_mixer_kinds():
+    """Each kind of layers of a hybrid model, by mixer_kind."""
+    return table("mixer_kind", attention=1.0, recurrent=1.0)
+
+
+@formula(unit="1", source="nvidia2025nemotronh")
+def mixer_kind_share(mixer_kinds, attention_layers, layers):
+    """Part of the layers with attention, and of those with a recurrent mixer alone, by mixer_kind.
+
+    Beside hybrid models of a study a model without recurrence has layers of both kinds as well: none of the second.
+    """
+    share = attention_layers / layers
+    if varying_kinds(mixer_kinds):
+        return table("mixer_kind", attention=share, recurrent=1 - share)
+    return xp.ones_like(share)
 
 
 @_by_pattern("kind_layers", "uniform")
-def uniform_kind_layers(layers, mixer_kinds):
+def uniform_kind_layers(layers, mixer_kind_share):
     """Layers of each kind, where all feed-forward parts are alike, by mixer_kind."""
-    return layers * mixer_kinds
+    return layers * mixer_kind_share
 
 
 @_by_pattern("last_kind", "uniform")
-def uniform_last_kind(mixer_kinds):
+def uniform_last_kind(mixer_kind_share):
     """1 for the kind of the last layers, where all feed-forward parts are alike; the mean of both mixers."""
-    return mixer_kinds
+    return mixer_kind_share
 
 
 @_by_pattern("leading_layers", "uniform")
@@ -106,10 +118,10 @@ def dense_first_leading_layers(layers, dense_layers, experts, expert_layer_step)
 
 
 @_by_pattern("kind_layers", "dense_first")
-def dense_first_kind_layers(leading_layers, layers, expert_layer_step, mixer_kinds):
+def dense_first_kind_layers(leading_layers, layers, expert_layer_step, mixer_kind_share):
     """Layers of each kind, where dense layers come first; by layer_kind and mixer_kind."""
     experts = layers_with_experts(layers, leading_layers, expert_layer_step)
-    return mixer_kinds * table("layer_kind", dense=layers - experts, experts=experts)
+    return mixer_kind_share * table("layer_kind", dense=layers - experts, experts=experts)
 
 
 @constraint(reason="the dense layers are not those before and between layers with experts", source="dai2024deepseekmoe")
@@ -120,10 +132,10 @@ def dense_layers_fit_the_step(experts, layers, dense_layers, leading_layers, exp
 
 
 @_by_pattern("last_kind", "dense_first")
-def dense_first_last_kind(leading_layers, layers, expert_layer_step, mixer_kinds):
+def dense_first_last_kind(leading_layers, layers, expert_layer_step, mixer_kind_share):
     """1 for the kind of the last layers, where dense layers come first, by layer_kind; the mean of both mixers."""
     before, after = (layers_with_experts(p, leading_layers, expert_layer_step) for p in (layers - 1, layers))
-    return mixer_kinds * table("layer_kind", dense=1 - (after - before), experts=after - before)
+    return mixer_kind_share * table("layer_kind", dense=1 - (after - before), experts=after - before)
 
 
 @formula(unit="1", source="deepseek2024v3")
