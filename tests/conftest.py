@@ -39,6 +39,23 @@ def pytest_configure(config):
         config.option.dist = "worksteal"
 
 
+@pytest.fixture(scope="session")
+def shipped():
+    """The comparison of the records that perfgrid ships, made once a process."""
+    from perfgrid.validation.validate import validate
+
+    return validate()
+
+
+@pytest.fixture(scope="session")
+def unseen():
+    """The comparison of the records that nothing was fitted to, made once a process."""
+    from perfgrid.validation.schema import UNSEEN
+    from perfgrid.validation.validate import validate
+
+    return validate(UNSEEN)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def optimisations(request):
     """Compile a module's functions, and those of processes that it starts, as its mark says."""

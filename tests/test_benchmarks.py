@@ -92,7 +92,10 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("grid", FEW, ids=lambda path: path.stem)
+SLOW = [pytest.param(grid, marks=[pytest.mark.slow] * (grid is GRID), id=grid.stem) for grid in FEW]
+
+
+@pytest.mark.parametrize("grid", SLOW)
 def test_plain_broadcasting_agrees_with_the_evaluator(grid):
     bandwidths = ("axes.hbm_bandwidth.scale=[0.5, 1.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
     plan = load_study(grid, (*FEW[grid], *bandwidths)).plan(small_points=100)

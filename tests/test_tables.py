@@ -35,6 +35,7 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.printing import console, tables
+from perfgrid.validation.schema import SHIPPED
 from tests.paths import EXAMPLES, study_path
 
 FEWER = {  # points of studies that take long
@@ -160,7 +161,7 @@ def test_tables_of_every_study_fit(path):
         ["distribution", KORTHIKANTI, "--of", "step_time", "--bins", "5"],
         ["best", KORTHIKANTI, "--pareto", "step_time,memory_per_device", "--over", "row"],
         ["explain", KORTHIKANTI, "step_time", "--at", "row=22b full"],
-        ["validate", "--group", "korthikanti"],
+        ["validate", str(SHIPPED / "korthikanti.jsonl")],
     ],
     ids=" ".join,
 )

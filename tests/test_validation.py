@@ -25,9 +25,9 @@ WORSE = 1.1  # times what is recorded: more fails
 RENEW = "if this is meant, run: python -m perfgrid.validation"
 
 
-@pytest.fixture(scope="session")  # a process that took tests of another file comes back to it
-def found():
-    return validate()
+@pytest.fixture
+def found(shipped):
+    return shipped
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,9 @@ def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated
         assert known == {f"{q}.{d.calibration}" for q, d in called.items()}
 
 
-def test_nine_of_ten_left_out_sources_have_their_median_inside(found, recorded):
+def test_nine_of_ten_left_out_sources_have_their_median_inside(found, unseen, recorded):
     """By intervals that were made without the source; as recorded."""
-    both = [*found.predictions, *validate(UNSEEN).predictions]
+    both = [*found.predictions, *unseen.predictions]
     today = asdict(left_out_intervals(both, json.loads(CALIBRATIONS.read_text(encoding="utf-8"))))
     alone = today.pop("by_source")
     assert today == pytest.approx(recorded["left_out_intervals"], rel=0.05), RENEW
@@ -323,10 +323,14 @@ def test_a_record_may_state_its_software_and_fabric(monkeypatch, capsys, tmp_pat
     assert "mine: taken to have run on torchtitan" in out
 
 
+@pytest.mark.usefixtures("evaluated_once")
 def test_the_command_for_one_group(monkeypatch, capsys):
     status, out, _ = run(monkeypatch, capsys, "validate", "--group", "sc21", "--verbose")
     assert status == 0
     assert "korthikanti" not in out
+
+
+def test_an_unknown_group(monkeypatch, capsys):
     status, _, err = run(monkeypatch, capsys, "validate", "--group", "sc2")
     assert status == 2
     assert "no record belongs to group 'sc2'; did you mean 'sc21'" in err

@@ -7,7 +7,7 @@ import pytest
 
 from perfgrid.validation.pools import two_pools
 from perfgrid.validation.schema import UNSEEN, data, read_records, record_files
-from perfgrid.validation.validate import RECORDED, validate
+from perfgrid.validation.validate import RECORDED
 from tests.test_bad_input import run
 
 WORSE = 1.1  # times what is recorded: more fails
@@ -15,9 +15,9 @@ RENEW = "if this is meant, run: python -m perfgrid.validation"
 FAR = 0.2  # median error from which a source has a sentence on its cause
 
 
-@pytest.fixture(scope="session")  # a process that took tests of another file comes back to it
-def found():
-    return validate(UNSEEN)
+@pytest.fixture
+def found(unseen):
+    return unseen
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,11 @@ def test_every_source_that_is_far_off_has_a_sentence_on_its_cause(recorded):
 
 
 def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
+    def kept(files, *_):  # what the command would make again
+        assert files == UNSEEN
+        return found
+
+    monkeypatch.setattr("perfgrid.cli.validate.validate", kept)
     status, out, _ = run(monkeypatch, capsys, "validate", "--unseen", "--json")
     assert status == 0
     data = json.loads(out)

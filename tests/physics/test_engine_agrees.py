@@ -96,7 +96,7 @@ def drawn_study(generator):
     return pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
 
 
-@pytest.mark.parametrize("seed", [0, 6, 7, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 3, 4, 5))])
+@pytest.mark.parametrize("seed", [0, 7, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 7))])
 def test_the_grid_equals_a_replay(seed):
     generator = np.random.default_rng(seed)
     made = drawn_study(generator)

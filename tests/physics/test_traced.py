@@ -106,6 +106,7 @@ def under_jax(given, function, libraries=BOTH):
     return function({name: jnp.asarray(value) for name, value in coded(given, libraries).items()}, libraries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", POINTS)
 def test_single_precision_agrees_with_the_replay(changes):
     given = point(**changes) | {"layer_pattern": "dense_first"}

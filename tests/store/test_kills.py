@@ -156,6 +156,7 @@ def test_kill_9_of_the_program_loses_nothing(whole, tmp_path):
     kill_program_often(whole, tmp_path, 1, random.Random(1))
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_dask_worker_loses_nothing(whole, tmp_path):
     fill_by_dask(whole, tmp_path, 1, random.Random(2))
 

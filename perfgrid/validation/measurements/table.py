@@ -74,7 +74,8 @@ def ambiguous(name: str) -> str:
 def is_table(text: str) -> bool:
     """Whether the first line that is no comment names a measured column beside others."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    header = next(csv.reader([next(lines, "")[:LONGEST_LINE]]), [])
+    first = next(lines, "")[:LONGEST_LINE]
+    header = [] if first.startswith("{") else next(csv.reader([first]), [])  # JSON has commas, too
     return len(header) > 1 and any(measured_column(name) or ambiguous(name) for name in header)
 
 
