@@ -92,6 +92,7 @@ def test_one_design_is_trained_and_served_on():
     assert found.objective.item() == pytest.approx(sum(costs), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_start_that_breaks_a_limit_is_no_obstacle():
     study = both()
     problem = problem_of(study, "cost_per_million_tokens", None, SHARES, None, ["parallelism", "batch"])

@@ -106,7 +106,7 @@ designs = st.fixed_dictionaries(
         "zero": st.sampled_from([0.0, 1.0]),
     }
 )
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 FEWER_THAN_STAGES = {  # interleaved with one microbatch: illegal, and no window of other microbatches to hide behind

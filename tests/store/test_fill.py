@@ -65,9 +65,9 @@ def test_regions_without_any_feasible_design_and_labels_that_are_true_or_false(t
         },
         workload_parameters={"sequence_length": 2048},
     )
-    result = pg.evaluate(made, small_points=0)
+    result = pg.evaluate(made, small_points=2)
     assert not pg.feasible(result).any()
-    path = pg.stream(made, tmp_path / f"store{suffix}", tile_points=1, small_points=0)
+    path = pg.stream(made, tmp_path / f"store{suffix}", tile_points=1, small_points=2)
     with xr.open_dataset(path) as stored:
         assert_same_values(stored, result)
     if suffix == ".zarr":

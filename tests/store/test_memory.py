@@ -65,6 +65,7 @@ def _check_peaks(study, ways, folder, *settings):
         assert 1 / 1.15 < stated[way] / int(done.stdout) < 1.15, (way, stated[way], done.stdout)
 
 
+@pytest.mark.slow
 def test_the_stated_peak_is_the_measured_one(tmp_path):
     _check_peaks(BENCHMARKS / "grid.toml", ["in memory", ".nc"], tmp_path, *SMALLER)
 
