@@ -77,16 +77,16 @@ def LABEL_mixer_kinds():
     return table("mixer_kind", attention=1.0, recurrent=1.0)
 
 
-@formula(unit="1", source="nvidia2025nemotronh")
-def mixer_kind_share(mixer_kinds, attention_layers, layers):
-    """Part of the layers with attention, and of those with a recurrent mixer alone, by mixer_kind.
+@alternative(of="mixer_kind_share", by="mixer", label=NONE, unit="1", source="nvidia2025nemotronh")
+def one_mixer_kind_share(mixer_kinds):
+    """Part of the layers of each kind, of a model without recurrence: all, beside hybrid ones those with attention."""
+    return mixer_kinds * only("mixer_kind", "attention") if varying_kinds(mixer_kinds) else mixer_kinds
 
-    Beside hybrid models of a study a model without recurrence has layers of both kinds as well: none of the second.
-    """
-    share = attention_layers / layers
-    if varying_kinds(mixer_kinds):
-        return table("mixer_kind", attention=share, recurrent=1 - share)
-    return xp.ones_like(share)
+
+@alternative(of="mixer_kind_share", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
+def LABEL_mixer_kind_share(attention_layers, layers):
+    """Part of the layers with attention, and of those with a recurrent mixer alone, by mixer_kind."""
+    return table("mixer_kind", attention=attention_layers / layers, recurrent=1 - attention_layers / layers)
 
 
 @_by_pattern("kind_layers", "uniform")
