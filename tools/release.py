@@ -94,7 +94,7 @@ def main() -> None:
     )
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", default=["3.11", "3.12", "3.13"])
     parser.add_argument("--lowest", action="store_true", help="the oldest dependencies as well")
-    parser.add_argument("--suite", action="store_true", help="run the tests (some 20 minutes an environment)")
+    parser.add_argument("--suite", action="store_true", help="run the tests (some 14 minutes an environment)")
     parser.add_argument("--dist", type=Path, metavar="FOLDER", help="wheel and sdist that were built before")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
