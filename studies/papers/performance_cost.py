@@ -42,7 +42,7 @@ pd.concat({"cost [M$]": cost.round(1), "device-hours [10^6]": hours.round(2)}, a
 pg.plot(training, "cost")
 # %% [markdown]
 # ## Serving
-# Dollars for a million output tokens at the least cost, and at 50 tokens per second for a user.
+# Dollars for a million tokens, read and written, at the least cost, and at 50 tokens per second for a user.
 
 # %%
 ds = pg.evaluate(serving)

@@ -22,10 +22,9 @@ def constraint_page() -> tuple[str, str]:
         for entry in registry_of(workload).formulas.values():
             if isinstance(entry, Constraint):
                 found.setdefault((entry.kind, entry.name, entry.reason), []).append(workload)
-    names = {name for _, name, _ in found}
     python = f"[Python]({relative('results.md', CONSTRAINTS)}#why-is-my-design-infeasible)"
     text = (
-        f"# Why a design is infeasible: all {len(names)} reasons\n\n"
+        f"# Why a design is infeasible: all {len(found)} reasons\n\n"
         "`train`, `serve` and `run` print the reasons of the designs that they exclude, with the constraint in "
         "brackets; `perfgrid explain STUDY QUANTITY --at ...` prints those of one design with the values on both "
         f"sides, and {python} counts them in a result. `perfgrid formulas --constraints --workload NAME` prints "

@@ -61,6 +61,8 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in BESIDE.items():
         if (ROOT / source).is_file():
             add(page, (ROOT / source).read_text(encoding="utf-8"), source)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    add("citation.md", f"# How to cite\n\nThe file `CITATION.cff`:\n\n```yaml\n{citation}```\n", "CITATION.cff")
     studies = list(study_pages())
     listed = "".join(f"* [{source}]({page.removeprefix('studies/')})\n" for source, page, _ in studies)
     add("studies/index.md", f"# Example studies\n\n{listed}")
