@@ -3,7 +3,7 @@
 Three quarters of the suite's time were compilation, and what it compiles runs once on small arrays. So its processes,
 and those that they start, compile without LLVM's optimisations, all of a function at once, and with XLA's older, faster
 code generator where JAX still has it. Formulas, grids and derivatives are the same programs for XLA; the machine code
-differs, and with it whether some derivatives of JAX are finite in single precision (`tests.physics.test_traced`).
+differs, and with it whether some derivatives of JAX are finite (`physics.test_traced`, `network.test_tables`).
 Tests that compare the bits of differently compiled functions need the loops and remainders of optimised code: their
 modules are marked ``optimised`` and get LLVM's optimisations back. The code generator is that of the process: XLA reads
 its flags once. What needs no JAX is differentiated in NumPy (`tests.slopes`).

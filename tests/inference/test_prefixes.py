@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -111,14 +112,38 @@ def test_a_grid_of_prefixes_and_formats_is_what_its_points_are():
 # ---- derivatives ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rate", "shared"), [(0.0, 0.0), (1.0, 0.0), (0.5, 2500.0), (0.0, 5000.0), (0.0, 6000.0)])
-def test_derivatives_are_finite(rate, shared):
+ENDS = pytest.mark.parametrize(
+    ("rate", "shared"), [(0.0, 0.0), (1.0, 0.0), (0.5, 2500.0), (0.0, 5000.0), (0.0, 6000.0)]
+)
+OUTPUTS = ("request_latency", "memory_per_device", "largest_batch")
+
+
+def graph_and_values():
     given = point(batch_rule="rate", cp=2.0, tp=2.0, **LONG)
-    outputs = ("request_latency", "memory_per_device", "largest_batch")
     labels = {name: (str(given[name]),) for name in LABELS if name in given}
-    graph = resolve(registry(), outputs, point(), labels=labels)
+    graph = resolve(registry(), OUTPUTS, point(), labels=labels)
+    return graph, {n: 0.0 if n in LABELS else given[n] for n in graph.leaves}
+
+
+@ENDS
+def test_derivatives_are_finite(rate, shared):
+    graph, values = graph_and_values()
     free = {"prefix_hit_rate": rate, "shared_prefix_tokens": shared}
-    values = {n: 0.0 if n in LABELS else given[n] for n in graph.leaves} | free
-    slopes = slopes_of_graph(graph, values, free)
-    assert set(outputs) <= slopes.keys()
+    slopes = slopes_of_graph(graph, values | free, free)
+    assert set(OUTPUTS) <= slopes.keys()
     assert all(np.isfinite(slope).all() for along in slopes.values() for slope in along.values())
+
+
+@pytest.mark.slow
+@ENDS
+def test_derivatives_in_reverse_mode_are_finite(rate, shared):
+    graph, leaves = graph_and_values()
+
+    def found(numbers):
+        values: dict[str, Any] = leaves | dict(zip(("prefix_hit_rate", "shared_prefix_tokens"), numbers, strict=True))
+        for node in graph.nodes.values():
+            values[node.name] = node.function(*(values[a] for a in node.arguments))
+        return [jax.numpy.sum(values[name]) for name in OUTPUTS]
+
+    with jax.enable_x64(True):
+        assert np.isfinite(np.asarray(jax.jacrev(found)(jax.numpy.asarray([rate, shared])))).all()

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +16,8 @@ from perfgrid.formulas.collectives.ideal_tables import ALGORITHMS, schedules
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 from tests.slopes import slopes_of
+
+pytestmark = pytest.mark.optimised  # reverse mode of unoptimised code is not finite here
 
 
 def tier(kind, shape, bandwidth, **more):
@@ -76,23 +80,45 @@ def test_formulas_are_single_calls(name, collective):
     assert np.squeeze(ideal.fastest(alone, 0.0)) == 0.0
 
 
-@pytest.mark.parametrize(
+PAIRS = pytest.mark.parametrize(
     ("name", "collective"), [("rail", "all_reduce"), ("torus", "broadcast"), ("dragonfly", "all_to_all")]
 )
-def test_slopes_by_tier_are_finite(name, collective):
-    tiers = FABRICS[name]
-    fabric = read_fabric({"tiers": tiers})
+
+
+def offered(name, collective):
+    fabric = read_fabric({"tiers": FABRICS[name]})
     tables = [schedules(fabric, collective, *group, False) for group in GROUPS]
-    tables = [t for t in tables if np.squeeze(ideal.any_offered(INNER.vector("tier", t)))]
+    return [t for t in tables if np.squeeze(ideal.any_offered(INNER.vector("tier", t)))]
+
+
+@PAIRS
+def test_slopes_by_tier_are_finite(name, collective):
 
     def fastest(found, inner, outer, inside, outside, hop, post, size):
         return ideal.fastest(times(found, size, (inner, outer), (hop, hop), (inside, outside), post), 0.0)
 
-    (inner, outer), (hop, _), (inside, outside), post = speeds(tiers)
+    (inner, outer), (hop, _), (inside, outside), post = speeds(FABRICS[name])
     given = {"inner": inner, "outer": outer, "inside": inside, "outside": outside, "hop": hop, "post": post}
-    for found in tables:
+    for found in offered(name, collective):
         slopes = slopes_of(partial(fastest, found), size=3e6, **given)
         assert all(np.isfinite(slope).all() for slope in slopes.values())
         for name, slope in slopes.items():  # more bandwidth is never slower
             assert (slope <= 0).all() if name in ("inside", "outside") else (slope >= 0).all()
         assert sum(np.abs(slope).sum() for slope in slopes.values()) > 0
+
+
+@pytest.mark.slow
+@PAIRS
+def test_gradients_in_reverse_mode_are_finite(name, collective):
+    tables, tiers = offered(name, collective), FABRICS[name]
+
+    def total(step, hop, bandwidth, post, size):
+        return sum(jnp.sum(ideal.fastest(times(t, size, step, hop, bandwidth, post), 0.0)) for t in tables)
+
+    with jax.enable_x64(True):
+        where = (*map(jnp.asarray, speeds(tiers)), jnp.asarray(3e6))
+        value, slopes = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2, 3, 4)))(*where)
+        assert all(np.isfinite(s).all() for s in slopes)
+        assert (slopes[2] <= 0).all()  # more bandwidth is never slower
+        assert all((s >= 0).all() for s in (slopes[0], slopes[1], slopes[3], slopes[4]))
+        assert float(value) == pytest.approx(float(total(*speeds(tiers), 3e6)), rel=1e-12)

@@ -131,7 +131,7 @@ def _selected(count: int) -> Callable[..., Any]:
 
     def select(code: Any, *values: Any) -> Any:
         result = values[-1]
-        for number, value in zip(range(count - 1), values, strict=False):
+        for number, value in zip(range(count - 1), values[:-1], strict=True):
             result = xp.where(code == number, value, result)
         return result
 
