@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
-from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
-from perfgrid.engine.errors import PerfgridError, shortened
+from perfgrid.catalog.reading import from_json, from_toml, from_yaml
+from perfgrid.engine.errors import PerfgridError, shortened, shown
 
 from .recipes import recipes_of
 from .shell import Script, script_of
@@ -43,10 +44,7 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
-        if not isinstance(table, Mapping):
-            raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_flat(table)))], []
+        return [Part(file, list(_table(text, file, syntax)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -110,24 +108,19 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     return in_lines[0] if in_lines else legal[0]
 
 
-def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
-    """A YAML value of plain tables, lists and scalars, or ``every`` document as a list; aliases, with which texts grow
-    without limit, are refused.
-    """
-    import yaml
-
-    if len(text) > LARGEST_FILE // 16:
-        raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = list(yaml.safe_load_all(text)) if every else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise PerfgridError(f"{where}not valid YAML: too many tables within each other") from None
-    check_extent({"": found}, where)
-    return found
+@lru_cache(maxsize=32)  # a text is looked at once for each format
+def _table(text: str, file: str, syntax: Syntax) -> list[tuple[str, Any]]:
+    """The settings of a file that holds a table. PerfgridError for another one, and for a setting that stands twice."""
+    table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
+    if not isinstance(table, Mapping):
+        raise PerfgridError(f"{file}: holds no table of settings")
+    stated = list(_flat(table))
+    known: dict[str, Any] = {}
+    for key, value in stated:  # a key that holds points, and a table in a table
+        if key in known:
+            raise PerfgridError(f"{file}: {key} stands twice: {shown(known[key])} and {shown(value)}: keep one of them")
+        known[key] = value
+    return stated
 
 
 def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
