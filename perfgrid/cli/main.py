@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -52,6 +53,7 @@ SURROUNDINGS = {  # errors of a path or of the machine wherever they come up; ot
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
+OUTPUT = {errno.EBADF, errno.ENXIO, errno.ECONNRESET, errno.ENOTCONN}  # errors of standard output alone
 
 
 class Commands(TyperGroup):
@@ -145,6 +147,19 @@ python_text = warnings.formatwarning
 
 def main() -> None:
     """Entry point: a mistake of the user's ends with status 2 and one line on standard error."""
+    check_streams()
+    try:
+        called()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # else the interpreter complains of it when it ends
+                _discard(stream)
+
+
+def called() -> None:
+    """The command that is called, with what goes wrong in it as one line and a status."""
     warnings.formatwarning = warning_text
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
     for stream in (sys.stdout, sys.stderr):
@@ -165,9 +180,10 @@ def main() -> None:
     except MemoryError:
         refuse("not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)")
     except OSError as error:
-        if error.errno not in SURROUNDINGS:
+        if error.errno not in SURROUNDINGS | OUTPUT:
             raise
         name = f"{str(error.filename)!r}: " if error.filename else ""
+        name = "standard output: " if error.errno in OUTPUT else name
         refuse(f"{name}{error.strerror}")
     except Exception as error:
         from perfgrid.engine.errors import PerfgridError, in_own_file  # loaded by the command that raised it
@@ -184,18 +200,45 @@ def main() -> None:
         sys.exit(2)
 
 
+def check_streams() -> None:
+    """Refuse to begin with a closed standard output (``>&-``). What is printed to a closed standard error is lost.
+
+    Nothing may take the place of a closed stream: messages of libraries would be written into a file of results.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            held = os.open(os.devnull, os.O_RDWR)
+            if held != number:
+                os.dup2(held, number)
+                os.close(held)
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
+        refuse("standard output is closed: direct it to a file, or to /dev/null")
+
+
 def closed_pipe() -> NoReturn:
     """End quietly, as `head` and its like expect; what is still buffered has no reader."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _discard(stream)
     sys.exit(128 + signal.SIGPIPE)
+
+
+def _discard(stream: Any) -> None:
+    """Lose what is still buffered for a stream that takes no more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def refuse(why: str) -> NoReturn:
     """One line on standard error, and status 2."""
     from perfgrid.engine.errors import one_line
 
-    print(f"perfgrid: {one_line(why)}", file=sys.stderr)
+    with suppress(OSError):  # on a full disk the status has to do
+        print(f"perfgrid: {one_line(why)}", file=sys.stderr, flush=True)
     sys.exit(2)
 
 
