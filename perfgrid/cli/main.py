@@ -138,7 +138,9 @@ def common(
 def warning_text(message: Warning | str, category: type[Warning], *place: Any) -> str:
     """A warning for users in one line; others with their place in the code."""
     if category.__module__.startswith("perfgrid."):
-        return f"perfgrid: {message}\n"
+        from perfgrid.engine.errors import one_line
+
+        return f"perfgrid: {one_line(str(message))}\n"
     return python_text(message, category, *place)
 
 

@@ -11,6 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from perfgrid.engine.errors import printable
+
 VENDORED = ("vendor/d3.min.js", "vendor/plot.min.js")
 OWN = tuple(
     f"static/{name}.js" for name in ("numbers", "elements", "sources", "tables", "derivation", "chart", "view", "page")
@@ -32,7 +34,7 @@ def page(content: Mapping[str, Any], arrays: Mapping[str, str] | None = None, li
     """The page of some content, with arrays embedded as text; ``live``: one that asks the server it came from."""
     scripts = ["".join(_text(f) for f in VENDORED), '"use strict";\n{\n' + "\n".join(map(_text, OWN)) + "\n}\n"]
     style = _text("static/page.css")
-    title = html.escape(str(content["title"]))
+    title = html.escape(printable(str(content["title"])))
     data = [f'<script type="application/json" id="content">{_json(content)}</script>']
     data += [f'<script type="text/plain" id="{html.escape(n)}">{t}</script>' for n, t in (arrays or {}).items()]
     return "\n".join(
