@@ -176,7 +176,7 @@ def _row(line: str, place: str) -> Row | None:
     four in place, so that an odd count of numbers has a root.
     """
     words = RANK_MARK.sub(" ", line).split()
-    if len(words) < 3 or not TYPES.fullmatch(words[2]) or not all(re.search(r"\d", word) for word in words[:2]):
+    if len(words) < 3 or not TYPES.fullmatch(words[2]) or not any(re.search(r"\d", word) for word in words[:2]):
         return None
     size = count(words[0], f"{place}: size", zero=True)
     numbers = words[3:]

@@ -23,8 +23,8 @@ from .setup import setup_of
 from .steps import Found, log_records
 
 TIME, SIZE, RANKS, MEMORY = "elapsed time per iteration (ms)", "global batch size", "world size", "max reserved"
-STEP = re.compile(rf"iteration\s+([^\s/|]+)\s*/.*?{re.escape(TIME)}:\s*([^\s|]*)")
-BATCH = re.compile(rf"{SIZE}:\s*([^\s|]*)")
+STEP = re.compile(rf"iteration\s+([^\s/|]+)\s*/.*?{re.escape(TIME)}:([^|]*)")
+BATCH = re.compile(rf"{SIZE}:([^|]*)")
 WORLD = re.compile(rf"using {RANKS}:\s*([^\s,]*)")
 ARGUMENT = re.compile(r"^(?:\S+:\s+)?\s*([a-z][a-z0-9_]*) \.\.+ ?(.*)$")
 ARGUMENTS = re.compile(r"-{8,} arguments -{8,}")
