@@ -53,7 +53,6 @@ SURROUNDINGS = {  # errors of a path or of the machine wherever they come up; ot
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
-OUTPUT = {errno.EBADF, errno.ENXIO, errno.ECONNRESET, errno.ENOTCONN}  # errors of standard output alone
 
 
 class Commands(TyperGroup):
@@ -175,17 +174,16 @@ def called() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # rich and click end with 1
             closed_pipe()
         raise
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         closed_pipe()
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError:
         refuse("not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)")
     except OSError as error:
-        if error.errno not in SURROUNDINGS | OUTPUT:
+        if error.errno not in SURROUNDINGS:
             raise
         name = f"{str(error.filename)!r}: " if error.filename else ""
-        name = "standard output: " if error.errno in OUTPUT else name
         refuse(f"{name}{error.strerror}")
     except Exception as error:
         from perfgrid.engine.errors import PerfgridError, in_own_file  # loaded by the command that raised it
@@ -203,7 +201,9 @@ def called() -> None:
 
 
 def check_streams() -> None:
-    """Refuse to begin with a closed standard output (``>&-``). What is printed to a closed standard error is lost.
+    """Refuse to begin with a standard output that is closed (``>&-``) or cannot be written (``1< FILE``).
+
+    What is printed to a closed standard error is lost.
 
     Nothing may take the place of a closed stream: messages of libraries would be written into a file of results.
     """
@@ -220,6 +220,11 @@ def check_streams() -> None:
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
         refuse("standard output is closed: direct it to a file, or to /dev/null")
+    with suppress(ImportError, OSError, ValueError):
+        from fcntl import F_GETFL, fcntl  # not on every system
+
+        if fcntl(sys.stdout.fileno(), F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            refuse("standard output is open for reading only: direct it to a file, or to /dev/null")
 
 
 def closed_pipe() -> NoReturn:

@@ -24,7 +24,7 @@ from .changed import Changes
 from .content import content, derivation, heading, pictures
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
-from .page import finite
+from .page import plain_data
 from .tables import column_of
 from .view_study import view_study
 
@@ -157,7 +157,7 @@ class Explorer:
         comparable, about = workload_of(self.result) in BASES, self.grid.about()
         told |= {"grid": about, "knobs": self.changes.knobs, "comparable": comparable}
         told["first"] = self.marks(AskedMarks(**first_question(about)))
-        return told | {"version": digest(json.dumps(finite(told), sort_keys=True))}
+        return told | {"version": digest(json.dumps(plain_data(told), sort_keys=True))}
 
     def answer(self, what: str, text: bytes) -> dict[str, Any]:
         """The answer to a question. PerfgridError for an unknown or a malformed one."""

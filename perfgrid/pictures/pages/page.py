@@ -82,14 +82,19 @@ def _hash(text: str) -> str:
 
 def _json(content: Any) -> str:
     """JSON within a script element: no character of it ends the element."""
-    text = json.dumps(finite(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(plain_data(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def finite(value: Any) -> Any:
-    """Numbers that JSON cannot hold as null."""
+def plain_data(value: Any) -> Any:
+    """What a page gets: numbers that JSON cannot hold as null, texts with escapes for control characters.
+
+    Labels come from files of strangers, and pictures of a page can be saved. Line breaks stay: studies have them.
+    """
     if isinstance(value, float):
         return value if value - value == 0 else None
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
     if isinstance(value, Mapping):
-        return {str(k): finite(v) for k, v in value.items()}
-    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {plain_data(str(k)): plain_data(v) for k, v in value.items()}
+    return [plain_data(v) for v in value] if isinstance(value, list | tuple) else value

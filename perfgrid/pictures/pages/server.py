@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfgrid.engine.errors import PerfgridError, one_line, shortened
 
-from .page import finite, page, policy
+from .page import page, plain_data, policy
 
 if TYPE_CHECKING:  # what takes longest to import: the server may start before it
     from .explorer import Explorer
@@ -203,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
             return
 
     def _json(self, status: int, found: Any) -> None:
-        self._send(status, json.dumps(finite(found), separators=(",", ":")).encode(), "application/json")
+        self._send(status, json.dumps(plain_data(found), separators=(",", ":")).encode(), "application/json")
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
