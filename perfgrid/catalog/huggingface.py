@@ -17,7 +17,7 @@ from perfgrid.engine.errors import PerfgridError
 from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
 from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, counted_kinds
 from .reading import from_json, read_text
-from .schema import Value, Variable, convert
+from .schema import Value, Variable, convert, is_finite
 from .writing import table_text, value_text
 
 _DROPOUT = (
@@ -38,7 +38,7 @@ _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an eleme
 
 def read_config(path: Path) -> dict[str, Any]:
     """The JSON object of a configuration file; PerfgridError where there is none."""
-    config = from_json(read_text(path), f"{path}: ")
+    config = from_json(read_text(path), f"{path}: ", finite=False)  # Infinity is the usual limit of Mamba's steps
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
     return config
@@ -188,7 +188,7 @@ class _Reading:
         value = self._at(key)
         if value is None:
             return absent
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
             raise self._error(f", {key} must be a number, found {value!r}")
         return float(value)
 

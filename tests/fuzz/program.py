@@ -28,6 +28,7 @@ STATUS_1 = {"diff", "verify", "validate"}  # a difference, damage, records that 
 RAW = {"Cc", "Cs", "Zl", "Zp"}  # categories of Unicode
 REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # its Bidi_Control
 PRECIOUS = "thesis.txt"  # a file of the user's, which nothing may change
+TEXTS = (".html", ".svg", ".csv", ".json", ".jsonl", ".toml", ".yaml", ".sh")  # files that people look at
 TARGETS = ("-o", "--output", "--figure", "--save", "--csv")
 
 
@@ -70,6 +71,9 @@ def outcome(folder: Path, arguments: Sequence[str], sound: Collection[str] = ())
         assert not any(f"cannot read {name!r}" in lines[0] for name in sound), lines[0]
     after = contents(folder)
     written = {name for name in after if after[name] != before.get(name)}
+    for path in (folder / name for name in written if Path(name).suffix in TEXTS):
+        raw = controls(path.read_text(encoding="utf-8").replace("\t", "").replace("\r", ""))
+        assert not raw, f"{path.name} holds {raw[:5]}"
     stated = {a for n, a in pairwise(arguments) if n in TARGETS} if found.status != 2 else set()
     stated |= {str(Path(a).with_suffix(f".{t}.toml")) for a in stated for t in ("model", "device")}  # of --save
     left = {name for name in written if not any(name == s or name.startswith((f"{s}/", f"{s}.")) for s in stated)}
