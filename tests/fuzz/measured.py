@@ -70,8 +70,6 @@ def measurements(draw: Any) -> tuple[dict[str, str], list[str]]:
     kind = draw(st.sampled_from(sorted(MEASURED)))
     ending = {"kineto": "json", "vllm": "json", "genai-perf": "json", "csv": "csv"}.get(kind, "log")
     name = f"in/m.{ending}"
-        kind, "in/m.log"
-    )
     text = draw(damaged(MEASURED[kind]))
     if kind == "kineto" and chance(draw, 60):
         return {name: text}, ["explain", "in/study.toml", "step_time", "--at", "best", "--trace", name]
