@@ -158,13 +158,20 @@ def check_extent(document: Any, where: str = "") -> None:
                 if isinstance(value, (str, float)):
                     continue
                 if isinstance(value, int) and value.bit_length() > LARGEST_INTEGER:
-                    raise PerfgridError(f"{place}{key or ''}: {_TOO_LONG}".replace(".: ", ": "))
+                    raise PerfgridError(f"{_named(place, key)}{_TOO_LONG}")
                 if isinstance(value, (Mapping, list, tuple)):
                     inside.append((place if key is None else f"{place}{key}.", value))
         if not inside:
             return
         level = inside
     raise PerfgridError(f"{where}{_TOO_DEEP}")
+
+
+def _named(place: str, key: Any) -> str:
+    """The beginning of a message about a value: the place of its table or list, with its key where it has one."""
+    if key in (None, ""):
+        return f"{place[:-1]}: " if place.endswith(".") else place
+    return f"{place}{key}: "
 
 
 def _check_finite(document: Any, where: str) -> None:
@@ -175,7 +182,7 @@ def _check_finite(document: Any, where: str) -> None:
         for key, value in holder.items() if isinstance(holder, dict) else [("", holder)]:
             for part in value if isinstance(value, list) else (value,):
                 if isinstance(part, float) and not math.isfinite(part):
-                    raise PerfgridError(f"{place}{key}{': ' if key else ''}{part} is no finite number")
+                    raise PerfgridError(f"{_named(place, key)}{part} is no finite number")
                 if isinstance(part, (dict, list)):
                     left.append((f"{place}{key}." if key else place, part))
 
