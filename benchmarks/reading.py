@@ -22,6 +22,7 @@ from perfgrid.validation.measurements.kineto import trace_of
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.schema import read_records
 
+STATED = {"model": "llama-3.1-8b", "devices": 16, "sequence_length": 8192}
 Texts = dict[str, tuple[Callable[[int], str], Callable[[str], Any]]]
 
 
@@ -47,8 +48,13 @@ def _file(name: str, read: Callable[[Path], Any]) -> Callable[[str], Any]:
     return act
 
 
+def _records(path: Path) -> Any:
+    return read_records([Measured(path, on="h100-sxm-80gb", stated=STATED)])
+
+
 def _job(name: str, form: str | None = None) -> Callable[[str], Any]:
-    return lambda text: read_job({name: text}, format=form)
+    """Reads a text under a name that is new every time: a parsed file is kept by its name."""
+    return lambda text: read_job({f"{time.monotonic_ns()}-{name}": text}, format=form)
 
 
 KINDS: Texts = {  # title -> text of a number of lines or parts, and what reads it
@@ -68,7 +74,10 @@ KINDS: Texts = {  # title -> text of a number of lines or parts, and what reads 
     "CSV, one cell": (lambda n: "a\n" + "x" * n, lambda text: list(csv_rows(text.splitlines(), "t.csv"))),
     "job, flat YAML": (lambda n: "".join(f"key_{i}: {i}\n" for i in range(n)), _job("run.yaml", "megatron-bridge")),
     "job, flat YAML, unnamed": (lambda n: "".join(f"key_{i}: {i}\n" for i in range(n)), _job("run.yaml")),
-    "log of Megatron-LM": (_log, _file("run.log", lambda p: read_records([Measured(p, on="h100-sxm-80gb")]))),
+    "log of Megatron-LM": (
+        _log,
+        _file("run.log", lambda p: read_records([Measured(p, on="h100-sxm-80gb", stated=STATED)])),
+    ),
     "trace of kernels": (_trace, lambda text: trace_of(text, "trace.json")),
     "trace of requests": (
         lambda n: "ContextTokens,GeneratedTokens\n" + "100,20\n" * n,

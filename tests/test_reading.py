@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid import PerfgridError
+from perfgrid.catalog import load_variables
+from perfgrid.catalog.huggingface import imported
 from perfgrid.catalog.reading import DEEPEST, LARGEST_WRITTEN, check_columns, csv_rows, from_json, from_toml, from_yaml
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.settings import MOST
 
+from .huggingface_configs import CONFIGS
 from .huggingface_hybrids import HYBRIDS
 from .test_bad_input import run
 
@@ -119,6 +122,13 @@ def test_numbers_that_programs_in_python_write(tmp_path, monkeypatch, capsys):
     status, _, err = run(monkeypatch, capsys, "catalog", "import", path, "--name", "own")
     assert status == 2
     assert "num_hidden_layers" in err
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in (CONFIGS | HYBRIDS).items() if "num_hidden_layers" in c))
+def test_a_billion_layers_are_refused_at_once(name, tmp_path):
+    config = (CONFIGS | HYBRIDS)[name] | {"num_hidden_layers": 10**9}
+    with pytest.raises(PerfgridError, match=r"x.*: 1e.09 layers are those of no model, at most 10,000 are read"):
+        imported(config, load_variables(), "x")
 
 
 def test_tables_of_strangers():
