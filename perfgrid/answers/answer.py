@@ -15,8 +15,10 @@ from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
 from perfgrid.catalog.schema import LARGEST_COUNT
+from perfgrid.engine.errors import PerfgridError, together
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.ledger import Origin, ledger, unread
 from perfgrid.study.study import Study, build_study
 
 from .fitting import devices_that_fit, short_of_devices
@@ -43,14 +45,17 @@ def answered(
     assumed: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
     details: str = "",
+    origins: Mapping[str, Origin] | None = None,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
-    the heading says beside the title of the study, which a user may change.
+    the heading says beside the title of the study, which a user may change; ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
+    stated = _named(asked, origins or {})
+    warnings = [*warnings, *study.notes, *_without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
@@ -94,8 +99,26 @@ def answered(
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
+    about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
+
+
+def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Where inputs come from, with the tables and prices that the question states."""
+    tables = {"topology": asked.topology, "software": asked.software}
+    found = {table: ("stated", f"--{table}") for table, name in tables.items() if name is not None}
+    paid = {RENT.name: ("stated", "--price"), "utilization": ("implied", "--price: all paid hours are used")}
+    return dict(origins) | found | (paid if asked.rents else {})
+
+
+def _without_effect(study: Study) -> list[str]:
+    """What entries of a user's files state to no effect. PerfgridError for a single value, which is meant for this."""
+    lost = unread(study)
+    if single := [one for one in lost if one.single]:
+        raise PerfgridError(together(one.text for one in single))
+    return [one.text for one in lost]
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:
