@@ -108,8 +108,8 @@ def answered(
 def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
     """Where inputs come from, with the tables and prices that the question states."""
     tables = {"topology": asked.topology, "software": asked.software}
-    found = {table: ("stated", f"--{table}") for table, name in tables.items() if name is not None}
-    paid = {RENT.name: ("stated", "--price"), "utilization": ("implied", "--price: all paid hours are used")}
+    found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
+    paid: dict[str, Origin] = {RENT.name: ("stated", "--price"), "utilization": ("implied", "--price: all paid hours are used")}
     return dict(origins) | found | (paid if asked.rents else {})
 
 

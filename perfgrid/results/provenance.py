@@ -45,8 +45,8 @@ def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
     return {v.name: (v.unit, v.meaning) for v in study.catalog.variables.values()}
 
 
-def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
-    """Global attributes that state the study and its inputs: quantity, value, status, by whom or from what."""
+def stated_by(study: Study) -> str:
+    """What a result holds of its study, as JSON: the attribute `STUDY_ATTRIBUTE`."""
     origin = {
         "workload": study.file.workload,
         "where": study.file.where,
@@ -55,10 +55,15 @@ def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
         "stated": sorted(study.stated),
         "sources": study.sources(),
     }
+    return json.dumps(origin)
+
+
+def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
+    """Global attributes that state the study and its inputs: quantity, value, status, by whom or from what."""
     return {
         "title": study.file.title,
         "study": study.source or study.file.model_dump_json(exclude_none=True),
-        STUDY_ATTRIBUTE: json.dumps(origin),
+        STUDY_ATTRIBUTE: stated_by(study),
         INPUTS: json.dumps([[one.quantity, one.value, one.status, one.by] for one in ledger(study, graph=graph)]),
         GROUPED: CLUSTER_SIZE,
         "catalog_release": catalog_release(),
