@@ -5,9 +5,11 @@ A statement may change an output, be refused in one line, or be named as without
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,14 @@ from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import entries_at
 
-from .bases import BASES
-
+_FILE = tomllib.loads(Path(__file__).with_name("bases.toml").read_text())
+BASES: dict[str, dict[str, Any]] = {
+    name: {"dtype": "float64", **own, "outputs": _FILE["outputs"].get(str(own["outputs"]), own["outputs"])}
+    for name, own in _FILE["designs"].items()
+}
 CHANGED, REFUSED, NAMED, SILENT = "changed", "refused", "named", "silent"
 WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
+LAYOUT = ("devices", "tp", "pp", "dp")
 OWN = "stated-here"  # name of an entry of a user's file
 
 
@@ -142,15 +148,11 @@ def _with(content: Mapping[str, Any], table: str, key: str, value: Any) -> dict[
             found[other] = {k: v for k, v in found[other].items() if k != key}
     layout = found["axes"].get("parallelism")
     if layout and key in layout:
-        if key in ("devices", "tp", "pp", "dp"):
-            found["axes"] = {
-                **found["axes"],
-                "parallelism": {**layout, key: value if isinstance(value, list) else [value]},
-            }
-            found[table] = {k: v for k, v in found[table].items() if k != key} if table != "axes" else found["axes"]
-            found["axes"] = {k: v for k, v in found["axes"].items() if k != key or k == "parallelism"}
-        else:
-            found["axes"] = {**found["axes"], "parallelism": {k: v for k, v in layout.items() if k != key}}
+        kept = {k: v for k, v in layout.items() if k != key}
+        if key in LAYOUT:  # of which the axis of layouts makes its rows: stated there
+            kept, found[table] = layout | {key: value if isinstance(value, list) else [value]}, dict(found[table])
+            found[table].pop(key)
+        found["axes"] = {**found["axes"], "parallelism": kept}
     return found
 
 
