@@ -15,12 +15,12 @@ from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
 from perfgrid.catalog.schema import LARGEST_COUNT
-from perfgrid.engine.errors import PerfgridError, together
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
-from perfgrid.study.ledger import Origin, ledger, unread
+from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
 
+from .effects import idle, without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
@@ -55,7 +55,7 @@ def answered(
     """
     study = build_study(content, "the question", asked.catalog)
     stated = _named(asked, origins or {})
-    warnings = [*warnings, *study.notes, *_without_effect(study)]
+    warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
@@ -73,6 +73,8 @@ def answered(
         here = np.where([bool(some) for some in rows], np.maximum(filled, 0), -1)
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
+        first = {system: some[0] for (system, _), some in zip(of, rows, strict=True) if some}
+        warnings += idle(asked, content, study, first)
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
@@ -109,16 +111,11 @@ def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
     """Where inputs come from, with the tables and prices that the question states."""
     tables = {"topology": asked.topology, "software": asked.software}
     found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
-    paid: dict[str, Origin] = {RENT.name: ("stated", "--price"), "utilization": ("implied", "--price: all paid hours are used")}
+    paid: dict[str, Origin] = {
+        RENT.name: ("stated", "--price"),
+        "utilization": ("implied", "--price: all paid hours are used"),
+    }
     return dict(origins) | found | (paid if asked.rents else {})
-
-
-def _without_effect(study: Study) -> list[str]:
-    """What entries of a user's files state to no effect. PerfgridError for a single value, which is meant for this."""
-    lost = unread(study)
-    if single := [one for one in lost if one.single]:
-        raise PerfgridError(together(one.text for one in single))
-    return [one.text for one in lost]
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:

@@ -30,7 +30,7 @@ BASES: dict[str, dict[str, Any]] = {
     name: {"dtype": "float64", **own, "outputs": _FILE["outputs"].get(str(own["outputs"]), own["outputs"])}
     for name, own in _FILE["designs"].items()
 }
-CHANGED, REFUSED, NAMED, SILENT = "changed", "refused", "named", "silent"
+CHANGED, REFUSED, NAMED, EXCEPTED, SILENT = "changed", "refused", "named", "excepted", "silent"
 WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
 LAYOUT = ("devices", "tp", "pp", "dp")
 OWN = "stated-here"  # name of an entry of a user's file
@@ -76,17 +76,22 @@ def ways(variable: Variable) -> tuple[str, ...]:
 
 def outcome(variable: Variable, way: str) -> tuple[str, str]:
     """What becomes of a statement, and the design or the words that show it."""
+    if variable.reader:
+        return EXCEPTED, variable.reader
     holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
     reading = [name for name in holding if variable.name in base(name).read]
-    last = (REFUSED, "no design has such an entry")
+    found = (REFUSED, "no design has such an entry")
     for name in reading or holding[:1]:
-        own = base(name)
-        for value in alternatives(variable, own):
-            found = _stated(own, variable, way, value)
-            if found[0] == CHANGED:
-                return found
-            last = max(last, found, key=lambda one: (REFUSED, NAMED, SILENT).index(one[0]))
-    return last
+        every = [(NAMED, "")]
+        for value in alternatives(variable, base(name)):
+            every.append(_stated(base(name), variable, way, value))
+            if every[-1][0] == CHANGED:
+                return every[-1]
+        tried = every[1:] or every
+        found = max(found, *tried, key=lambda one: (REFUSED, NAMED, SILENT).index(one[0]))
+        if all(one[0] == REFUSED and one[1].partition(": ")[2] == tried[0][1].partition(": ")[2] for one in tried):
+            return tried[0]
+    return found
 
 
 def _stated(own: Base, variable: Variable, way: str, value: Any) -> tuple[str, str]:
