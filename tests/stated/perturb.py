@@ -18,7 +18,7 @@ from perfgrid.answers.entries import with_device
 from perfgrid.catalog import Catalog, Variable, load_catalog
 from perfgrid.catalog.loader import entry_of
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.explain import replay_point
 from perfgrid.formulas import registry_of
 from perfgrid.study.ledger import read_by, unread
 from perfgrid.study.space import TABLES
@@ -61,8 +61,10 @@ def base(name: str) -> Base:
 
 
 def _values(study: Study) -> dict[str, np.ndarray]:
-    found = Evaluation(study.plan(2**24), "float64").collect()
-    return {name: np.squeeze(value) for name, value in found.items()}
+    """Its outputs and constraints at its one design."""
+    index = (0,) * len(study.space.axes)
+    graph, values = replay_point(study.registry, study.space, study.outputs, index, study.file.choices)
+    return {name: np.asarray(values[name]) for name in (*graph.wanted, *(node.name for node in graph.constraints))}
 
 
 def ways(variable: Variable) -> tuple[str, ...]:
@@ -80,6 +82,7 @@ def outcome(variable: Variable, way: str) -> tuple[str, str]:
         return EXCEPTED, variable.reader
     holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
     reading = [name for name in holding if variable.name in base(name).read]
+    reading.sort(key=lambda name: _current(variable, base(name)) == variable.default_value)  # where it is stated, first
     found = (REFUSED, "no design has such an entry")
     for name in reading or holding[:1]:
         every = [(NAMED, "")]
@@ -100,7 +103,6 @@ def _stated(own: Base, variable: Variable, way: str, value: Any) -> tuple[str, s
         study = stated(own, variable, way, value)
         if study is None:
             return REFUSED, f"{variable.of} is not named by this design"
-        lost = [one.quantity for one in unread(study)]
         after = _values(study)
     except PerfgridError as error:
         return REFUSED, str(error)
@@ -108,6 +110,7 @@ def _stated(own: Base, variable: Variable, way: str, value: Any) -> tuple[str, s
     moved = [k for k in after if k in before and not np.array_equal(before[k], after[k], equal_nan=True)]
     if moved or set(after) - set(before):
         return CHANGED, f"{own.name}: {', '.join(moved[:3])}"
+    lost = [one.quantity for one in unread(study)]
     return (NAMED, own.name) if variable.name in lost else (SILENT, f"{own.name}: {value!r}")
 
 
