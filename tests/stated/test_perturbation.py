@@ -1,6 +1,6 @@
 """No value that a user states is lost: it changes an answer, is refused, or is named as without effect.
 
-Whole, it takes minutes: ``pytest -m slow tests/stated -s`` prints how many statements were tried and what became of them.
+Whole, it takes minutes: ``pytest -m slow tests/stated -s`` prints how many were tried and what became of them.
 """
 
 from __future__ import annotations
