@@ -259,7 +259,9 @@ def _yaml_loader() -> Any:
     """PyYAML's safe loader, ten times as fast where it is built with libyaml, without what would lose a value."""
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             known: dict[str, tuple[str, int]] = {}
             for key, value in node.value if isinstance(node, yaml.MappingNode) else ():

@@ -119,6 +119,6 @@ def _printable(part: Any) -> Any:
         return printable(part)
     if isinstance(part, tuple):
         return part if part and isinstance(part[0], float) else tuple(map(_printable, part))
-    if is_dataclass(part):
+    if is_dataclass(part) and not isinstance(part, type):
         return replace(part, **{field.name: _printable(getattr(part, field.name)) for field in fields(part)})
     return part

@@ -220,7 +220,7 @@ def _window(events: list[Event], mine: list[Event], where: str) -> tuple[int, fl
 def _launched(events: list[Event], mine: list[Event], begin: float, end: float) -> list[Event]:
     """The kernels that the host launches between two moments."""
     on_host = (e for e in events if e.kind not in ON_DEVICE)
-    calls = {c: e.begin for e in on_host if (c := _id(e, "correlation")) is not None}
+    calls: dict[Any, float] = {c: e.begin for e in on_host if (c := _id(e, "correlation")) is not None}
     return [e for e in mine if begin <= calls.get(_id(e, "correlation"), -np.inf) < end]
 
 
