@@ -180,6 +180,6 @@ def limits_of(study: Study) -> dict[str, tuple[str, str]]:
     """The constraints of a study that a design can exceed, and what they read first: a value and its limit."""
     found = {}
     for node in study.graph().constraints:
-        if node.constraint is not None and node.constraint.kind == EXCEEDS and len(node.arguments) > 1:
-            found[node.name] = node.arguments[:2]
+        if node.constraint is not None and node.constraint.kind == EXCEEDS and len(node.compared) > 1:
+            found[node.name] = node.compared[:2]
     return found

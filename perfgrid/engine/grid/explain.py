@@ -153,7 +153,7 @@ def violated_at(
     for node in graph.constraints:
         if not bool(np.all(values[node.name])):
             assert node.constraint is not None
-            sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.arguments]
+            sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.compared]
             found.append(Violated(node.name, node.constraint.kind, node.constraint.reason, sides))
     return found
 
