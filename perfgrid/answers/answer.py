@@ -13,7 +13,7 @@ import xarray as xr
 from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
-from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
+from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
@@ -23,14 +23,12 @@ from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
-from .stacks import SOFTWARE, on_every_stack
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
 ALTERNATIVES = 2  # that an answer names
 PARTS = 3  # of a step that an answer names
 DOUBLINGS = 6  # of the number of devices, until something fits
 CHUNKS = ".v"  # layouts that differ in chunks alone are one
-GUESSED = (SOFTWARE, "", SOFTWARE)  # the assumption that the stack is the usual one
 
 
 def answered(
@@ -70,15 +68,11 @@ def answered(
         found |= _parts(study, points, here, placed)
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
-        timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
-        guessed = timed and asked.software is None
-        having = [group for group, some in zip(of.values(), rows, strict=True) if some]
-        stacks = on_every_stack(study, having, objective, least) if guessed else None
-        found |= _around(study, objective, least, rows, stacks, placed)
+        found |= _around(study, objective, least, rows, placed)
         if against is not None:
             edges = [group.frontier(against) for group in of.values()]
             found |= _frontier(study, edges, (objective, against), placed)
-        if not timed:
+        if not has_interval(study, objective):
             del found[f"{objective}_interval"]
     found |= _excluded(list(of.values()), placed)
     if lacking := [system for system in labels[SYSTEM] if short_of_devices(of, system)]:
@@ -157,15 +151,9 @@ def _around(
     objective: str,
     least: bool,
     rows: Sequence[Sequence[Index]],
-    stacks: Sequence[tuple[float, float]] | None,
     placed: Callable[..., Any],
 ) -> dict[str, Any]:
-    """The prediction interval of the objective, and the other layouts with how much worse they are.
-
-    ``stacks``: what software reaches at best in every group with a design, least and greatest, where software is a
-    guess: it widens the interval.
-    """
-    by_software = iter(() if stacks is None else stacks)
+    """The prediction interval of the objective, and the other layouts with how much worse they are."""
     known = iter(intervals(study, [index for some in rows for index in some], objective))
     axes = study_axes(study.space)
     place = axes.index(LAYOUT)
@@ -173,11 +161,7 @@ def _around(
     for some in rows:
         own = [next(known) for _ in some]
         firsts.append(own[0] if own else None)
-        whole = own[0] if own else None
-        if whole and stacks is not None:
-            low, high = next(by_software)
-            whole = widened(whole, GUESSED, np.fmin(low, whole.value), np.fmax(high, whole.value))
-        ends.append((whole.low, whole.high) if whole else (np.nan, np.nan))
+        ends.append((own[0].low, own[0].high) if own else (np.nan, np.nan))
         ratio = [_ratio(other, own[0]) for other in own[1:]]
         tied = [_tied(own[0], other) for other in own[1:]]
         short = ALTERNATIVES - len(ratio)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -93,15 +93,6 @@ class Group:
         """The best designs, best first, as rows of the study's axes."""
         found = np.flatnonzero(self.possible)
         return [self.index(int(design)) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
-
-    def near(self, count: int, without: Collection[str], each: str) -> list[Index]:
-        """The best designs of every label of an axis that break no constraint, leaving some constraints out."""
-        none = np.zeros(self.designs, bool)
-        broken = reduce(or_, (where for name, where in self.broken.items() if name not in without), none)
-        found = np.flatnonzero(~broken & np.isfinite(self.score))
-        found = found[np.argsort(self.score[found], kind="stable")]
-        labels = np.unravel_index(found, self.shape)[self.axes.index(each)]
-        return [self.index(int(design)) for label in np.unique(labels) for design in found[labels == label][:count]]
 
     def frontier(self, against: str) -> list[Index]:
         """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""

@@ -50,6 +50,7 @@ def global_attributes(study: Study) -> dict[str, str]:
         "overrides": study.file.overrides,
         "formulas": [f.__name__ for f in study.formulas],
         "stated": sorted(study.stated),
+        "tables": sorted(study.tables),
         "sources": study.sources(),
     }
     return {

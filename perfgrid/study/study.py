@@ -57,6 +57,7 @@ class Study:
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
+    tables: frozenset[str] = frozenset()  # of which its axes state entries; of others they are assumed
     pools: Mapping[str, Study] = field(default_factory=dict)  # of pairs of pools: axis -> the designs behind its labels
 
     @classmethod
@@ -280,6 +281,7 @@ def build_study(
             registry.add(constraint)
     taken, defaults = frozenset(builder.taken), builder.defaults
     study = Study(file, space, registry, catalog, name, formulas=formulas, stated=taken, defaults=defaults)
+    study = replace(study, tables=frozenset(builder.tables))
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:

@@ -52,6 +52,7 @@ class Explanation:
     replayed: Replayed = field(repr=False)
     derive: Callable[[], Derivation] = field(repr=False)
     elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
+    interval: Callable[[], tuple[float, float] | None] = field(default=lambda: None, repr=False)  # where it is known
 
     def story(self, depth: int, lines: int | None = None) -> Part:
         """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.story_of`)."""
