@@ -16,7 +16,7 @@ from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE, ties_of
 from perfgrid.study.study import Study, build_study
 
 from .fitting import devices_that_fit, short_of_devices
@@ -85,6 +85,7 @@ def answered(
         "objective": objective,
         "sense": "minimize" if least else "maximize",
     }
+    about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}

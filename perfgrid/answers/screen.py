@@ -115,7 +115,8 @@ def _decisive(about: Mapping[str, Any]) -> str:
     """Which design is called the best."""
     objective = about["objective"]
     words = DECIDE.get(objective) or _words(objective)
-    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}"
+    equal = f"; of equal ones the lowest {_words(about['ties'])}" if "ties" in about else ""
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}{equal}"
 
 
 def _words(quantity: str) -> str:

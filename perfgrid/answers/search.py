@@ -12,9 +12,10 @@ import xarray as xr
 
 from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
+from perfgrid.engine.reductions.argmin import ranked
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluated
-from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE, ties_of
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 
@@ -50,6 +51,7 @@ class Group:
     objective: str
     least: bool
     limits: Mapping[str, tuple[str, str]]  # constraint -> value and limit that it compares
+    ties: str | None = None  # of which the least decides between equal designs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,7 +94,9 @@ class Group:
     def best(self, count: int) -> list[Index]:
         """The best designs, best first, as rows of the study's axes."""
         found = np.flatnonzero(self.possible)
-        return [self.index(int(design)) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
+        score = self.score[found]
+        score = score if self.ties is None else ranked(score, self.spread(self.ties)[found])
+        return [self.index(int(design)) for design in found[np.argsort(score, kind="stable")][:count]]
 
     def frontier(self, against: str) -> list[Index]:
         """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""
@@ -152,7 +156,8 @@ def groups(
     that they hold, too.
     """
     sides = limits_of(study)
-    wanted = dict.fromkeys((objective, against or objective, *(side for pair in sides.values() for side in pair)))
+    ties = ties_of(study.file.best, objective)
+    wanted = dict.fromkeys((objective, against or objective, ties or objective, *(side for pair in sides.values() for side in pair)))
     narrower = asking(study, list(wanted))
     grid = evaluated(narrower, narrower.plan(WHOLE))
     units = {name: str(grid[name].attrs.get("units", "1")) for name in wanted}
@@ -163,7 +168,7 @@ def groups(
         for size in [0] if weighed else dict.fromkeys(sizes.tolist()):
             rows = {SYSTEM: [i], LAYOUT: np.flatnonzero((sizes == size) | weighed)}
             part = grid.isel(rows)
-            found[system, size] = Group(part, study_axes(study.space), rows, objective, least, limits)
+            found[system, size] = Group(part, study_axes(study.space), rows, objective, least, limits, ties)
     return found
 
 

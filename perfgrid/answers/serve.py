@@ -172,6 +172,7 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
+            **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
         },
     }
     formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"

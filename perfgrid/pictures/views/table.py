@@ -21,7 +21,7 @@ from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasibl
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.formulas import INNER
 from perfgrid.results.evaluate import evaluate
-from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best, ties_of
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
@@ -128,7 +128,8 @@ def best_table(
     held = found
     if isinstance(found.what, Study):
         study = reaching(found.what, wanted)
-        study = replace(study, file=study.file.model_copy(update={"outputs": wanted}))
+        kept = list(dict.fromkeys((*wanted, *filter(None, [ties_of(study.file.best, objective)]))))
+        study = replace(study, file=study.file.model_copy(update={"outputs": kept}))
         small = found.points * (len(wanted) + 1) <= MOST_KEPT
         held = Subject(evaluate(study) if small else study, subject.formulas)
     paces = intervals and found.points > 0 and has_interval(held.what, objective, subject.formulas)
