@@ -1,4 +1,4 @@
-"""What a software stack that nobody stated leaves open: what other stacks would take for the same design."""
+"""What the software stack leaves open: what other stacks would take for the same design."""
 
 from __future__ import annotations
 
@@ -31,11 +31,30 @@ def other_stacks(
 ) -> list[tuple[float, float]]:
     """The least and the greatest of a training output of each design over the stacks that people run; NaN for none.
 
-    The same design, sharded in another way where a stack does not shard as it does. A stack that cannot run it, or not
-    on its device, does not count; limits, of memory say, are no matter of whether it can. ``space``: designs on one
-    axis; ``stated``: quantities of the software that hold whatever the stack is.
+    Arguments as of `by_stack`.
     """
-    stacks = [e for e in catalog.tables[SOFTWARE].values() if e.values["current"] and not e.values["serves"]]
+    table = np.stack(list(by_stack(registry, catalog, space, choices, output, (output, STEP), stated).values()), axis=1)
+    return list(zip(np.fmin.reduce(table, axis=1), np.fmax.reduce(table, axis=1), strict=True))
+
+
+def by_stack(
+    registry: Registry,
+    catalog: Catalog,
+    space: Space,
+    choices: Mapping[str, str],
+    output: str,
+    concerned: Sequence[str],
+    stated: Collection[str] = (),
+    serves: bool = False,
+) -> dict[str, np.ndarray]:
+    """An output of each design on every stack that people train or serve with; NaN on one that cannot run it.
+
+    The same design, sharded in another way where a stack does not shard as it does. Limits, of memory say, are no
+    matter of whether it can. ``space``: designs on one axis; ``concerned``: constraints on these count; ``stated``:
+    quantities of the software that hold whatever the stack is.
+    """
+    entries = catalog.tables[SOFTWARE].values()
+    stacks = [e for e in entries if e.values["current"] and e.values["serves"] == serves]
     own = {v.name: v.axis for v in catalog.variables.values() if v.of == SOFTWARE and v.name in space.names()}
     held: dict[str, Any] = {
         name: np.array([_placed(axis, e.values[name]) for e in stacks])
@@ -49,10 +68,9 @@ def other_stacks(
         designs, stack = np.nonzero(left)
         columns = {name: column[stack] for name, column in held.items()}
         columns |= {} if way is None else {SHARDING: np.full(len(stack), float(way))}
-        values = _legal_values(registry, _changed(space, designs, columns), choices, output)
-        table[left] = values
+        table[left] = _legal_values(registry, _changed(space, designs, columns), choices, output, concerned)
         left = np.isnan(table)
-    return list(zip(np.fmin.reduce(table, axis=1), np.fmax.reduce(table, axis=1), strict=True))
+    return {stack.name: table[:, i] for i, stack in enumerate(stacks)}
 
 
 def _changed(space: Space, rows: Sequence[int], columns: Mapping[str, np.ndarray]) -> Space:
@@ -62,13 +80,15 @@ def _changed(space: Space, rows: Sequence[int], columns: Mapping[str, np.ndarray
     return Space((Axis(axis.name, axis.labels, {**axis.columns, **columns}),), constants)
 
 
-def _legal_values(registry: Registry, space: Space, choices: Mapping[str, str], output: str) -> np.ndarray:
-    """An output of the designs of a space; NaN where a constraint on it or on the step says that it cannot be."""
+def _legal_values(
+    registry: Registry, space: Space, choices: Mapping[str, str], output: str, concerned: Sequence[str]
+) -> np.ndarray:
+    """An output of the designs of a space; NaN where a constraint on those concerned says that it cannot be."""
     count = len(space.axes[0])
-    plan = Plan(registry, space, (output, STEP), choices, small_points=count)
+    plan = Plan(registry, space, tuple(dict.fromkeys((output, *concerned))), choices, small_points=count)
     values = Evaluation(plan, "float64").collect()
     legal = np.ones(count, bool)
-    for name in plan.graph.concerning((output, STEP)):
+    for name in plan.graph.concerning(concerned):
         about = plan.graph.nodes[name].constraint
         if about is not None and about.kind != EXCEEDS:
             legal &= np.broadcast_to(values[name], count)

@@ -18,11 +18,14 @@ from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE, ties_of
 from perfgrid.study.study import Study, build_study
+from perfgrid.study.tables import usual_entries
 
+from .amounts import taken_of_model
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
+from .stacks import stacks_alike
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
 ALTERNATIVES = 2  # that an answer names
@@ -41,12 +44,13 @@ def answered(
     assumed: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
     details: str = "",
+    question: Mapping[str, Any] | None = None,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
-    the heading says beside the title of the study, which a user may change.
+    the heading says beside the title of the study, which a user may change; ``question``: it as plain values.
     """
     study = build_study(content, "the question", asked.catalog)
     of = groups(study, objective, least, weighed, against)
@@ -87,8 +91,16 @@ def answered(
     }
     about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
     about |= {"designs_searched": study.space.points}
+    stated = content["workload_parameters"]
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
+    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, stated)
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    about |= {"question": json.dumps(question or {}), "notes": []}
+    if points and study.file.workload == "inference":
+        usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
+        own = {asked.software} if asked.software else set(usual)
+        if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
+            about["notes"] = [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 
@@ -122,8 +134,8 @@ def _values(
     for place, axis in enumerate(study.space.axes):
         if axis.name == LAYOUT or (axis.name != SYSTEM and len(axis) > 1):
             texts = np.array([label_text(axis.labels[index[place]]) for index in points])
-            own = np.where(here < 0, "", texts[here])
-            found[front + axis.name] = placed(own, *inner, long_name=f"{LABEL} {axis.name}")
+            own, kind = np.where(here < 0, "", texts[here]), axis.labels.dtype.kind
+            found[front + axis.name] = placed(own, *inner, long_name=f"{LABEL} {axis.name}", kind=kind)
     return found
 
 

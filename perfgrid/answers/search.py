@@ -157,7 +157,9 @@ def groups(
     """
     sides = limits_of(study)
     ties = ties_of(study.file.best, objective)
-    wanted = dict.fromkeys((objective, against or objective, ties or objective, *(side for pair in sides.values() for side in pair)))
+    wanted = dict.fromkeys(
+        (objective, against or objective, ties or objective, *(side for pair in sides.values() for side in pair))
+    )
     narrower = asking(study, list(wanted))
     grid = evaluated(narrower, narrower.plan(WHOLE))
     units = {name: str(grid[name].attrs.get("units", "1")) for name in wanted}

@@ -18,6 +18,7 @@ from .question import count_of, objective, plain, question, rounded
 BATCH_TOKENS = 2**23
 SEQUENCE = 8192
 TOKENS = 1e12
+PRECISION = "bf16"
 OUTPUTS = (
     "step_time",
     "training_time",
@@ -42,8 +43,8 @@ def train(
     devices: int | Sequence[int],
     batch: int | None = None,
     sequence: int | None = None,
-    tokens: float | str = TOKENS,
-    precision: str = "bf16",
+    tokens: float | str | None = None,
+    precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
@@ -69,9 +70,9 @@ def train(
         Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
         is made for).
     tokens
-        Tokens of the whole run: a number, or text such as "15T".
+        Tokens of the whole run: a number, or text such as "15T". Default: 1T.
     precision
-        Of matrix products: bf16, fp8, ...
+        Of matrix products: bf16, fp8, ... Default: bf16.
     topology, software
         Default: those in which each device is mostly used.
     minimize, maximize
@@ -100,10 +101,21 @@ def train(
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
+    assumed: dict[str, str] = {}
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)
+        assumed["sequence"] = f"sequences of {sequence:,} tokens"
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
+        sizes = ", ".join(f"{size:,}" for size in asked.sizes)
+        about = f"about {rounded(BATCH_TOKENS)} tokens, a number that ranks of {sizes} devices divide"
+        assumed["batch"] = f"{batch:,} sequences of a step ({about})"
+    if tokens is None:
+        tokens = TOKENS
+        assumed["tokens"] = f"{rounded(tokens)} tokens of the whole run"
+    if precision is None:
+        precision = PRECISION
+        assumed["precision"] = f"matrix products in {precision}"
     tokens = count_of(tokens, "tokens")
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
@@ -138,4 +150,15 @@ def train(
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
-    return answered(asked, content, decisive, least, warnings=warnings, details=details)
+    values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}
+    values |= {"lora": lora, "within": within, "budget": budget}
+    return answered(
+        asked,
+        content,
+        decisive,
+        least,
+        assumed=assumed,
+        warnings=warnings,
+        details=details,
+        question=asked.stated(**values),
+    )

@@ -83,7 +83,9 @@ def best_command(
     if as_json:
         designs = winner_rows(loaded, winners, choice)
         decides = {"objective": minimize or maximize, "sense": "minimize" if minimize else "maximize"}
-        about = {"points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        about = {"title": loaded.file.title, "points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        about |= {"workload_parameters": loaded.file.workload_parameters, "overrides": loaded.file.overrides}
+        about |= {"units": {n: str(winners[n].attrs.get("units", "1")) for n in loaded.outputs if n in winners}}
         print_json({**about, **decides, "best": designs})
         return
     print_winners(loaded, winners, choice, rows)

@@ -22,7 +22,7 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.engine.renamed import current
 from perfgrid.formulas import registry_of
 
-from .checks import check_tables
+from .checks import check_masked, check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
@@ -293,6 +293,7 @@ def build_study(
             raise PerfgridError(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
+    check_masked(study)
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
     if other_axes:
         return replace(study, file=study.file.model_copy(update={"view": fitting_views(study)}))
