@@ -26,8 +26,7 @@ def paid(catalog: Catalog, devices: Sequence[str], rents: Sequence[float]) -> st
         for name in ("equipment_life", "interest_rate", "maintenance_rate", "utilization", "electricity_price")
     )
     amounts = [
-        *([f"at market prices ({'; '.join(known)})"] if known else []),
-        *([f"(unknown of {unknown})"] if unknown else []),
+        f"at market prices ({'; '.join([*known, *([f'unknown of {unknown}'] if unknown else [])])})",
         f"kept {life / YEAR:g} years at {interest:.0%} interest and {upkeep:.0%} maintenance a year",
         f"electricity {number(power, 'USD/J')}",
         f"{1 - used:.0%} of the paid hours idle",
