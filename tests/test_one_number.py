@@ -44,9 +44,9 @@ def doors(capsys, folder, study, objective, chosen):
     grid = pg.evaluate(loaded)
     yield "pg.evaluate", grid[objective].sel({a: grid[a].dtype.type(v) for a, v in chosen.items()}).item(), None
     for name, what in {"pg.best of a study": loaded, "pg.best of a result": grid}.items():
-        choice = loaded.file.best
-        timed = {"intervals": True} if row.get("interval") else {}
-        best = pg.best(what, choice.over, choice.minimize, choice.maximize, **timed)
+        choice, timed = loaded.file.best, bool(row.get("interval"))
+        assert choice is not None
+        best = pg.best(what, choice.over, choice.minimize, choice.maximize, intervals=timed)
         yield name, best[objective].item(), best[f"{objective}_interval"].values.ravel() if timed else None
 
 

@@ -153,7 +153,9 @@ def test_of_equal_costs_the_fastest_is_best_at_every_door(tmp_path, capsys):
     (row,) = json.loads(printed(capsys, "best", tmp_path / "s.toml", "--json"))["best"]
     assert row["chosen"]["parallelism"] == both["parallelism"].item()
     grid = pg.evaluate(study)
-    found = pg.best(grid, study.file.best.over, "cost_per_million_output_tokens")
+    choice = study.file.best
+    assert choice is not None
+    found = pg.best(grid, choice.over, "cost_per_million_output_tokens")
     assert found["parallelism"].item() == both["parallelism"].item()
     costs = grid["cost_per_million_output_tokens"].where(pg.feasible(grid, of="request_latency"))
     equal = np.isclose(costs, costs.min(), rtol=1e-12)

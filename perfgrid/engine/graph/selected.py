@@ -53,7 +53,7 @@ def read_with(
     found: dict[str, Labels] = dict.fromkeys((*wanted, *free), ALL)
     while True:
         before = dict(found)
-        for node in reversed(nodes.values()):  # readers first
+        for node in reversed(list(nodes.values())):  # readers first
             if node.name in found:
                 for argument, where in _arguments(node, found[node.name]):
                     found[argument] = _either(found[argument], where, present) if argument in found else where
