@@ -17,10 +17,12 @@ from perfgrid.analysis.prediction_intervals import Interval, has_interval, inter
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE, ties_of
+from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import usual_entries
 
 from .amounts import taken_of_model
+from .effects import idle, without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
@@ -45,14 +47,18 @@ def answered(
     warnings: Sequence[str] = (),
     details: str = "",
     question: Mapping[str, Any] | None = None,
+    origins: Mapping[str, Origin] | None = None,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
-    the heading says beside the title of the study, which a user may change; ``question``: it as plain values.
+    the heading says beside the title of the study, which a user may change; ``question``: it as plain values;
+    ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
+    stated = _named(asked, origins or {})
+    warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
@@ -70,6 +76,8 @@ def answered(
         here = np.where([bool(some) for some in rows], np.maximum(filled, 0), -1)
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
+        first = {system: some[0] for (system, _), some in zip(of, rows, strict=True) if some}
+        warnings += idle(asked, content, study, first)
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         found |= _around(study, objective, least, rows, placed)
@@ -91,9 +99,8 @@ def answered(
     }
     about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
     about |= {"designs_searched": study.space.points}
-    stated = content["workload_parameters"]
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
-    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, stated)
+    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"question": json.dumps(question or {}), "notes": []}
     if points and study.file.workload == "inference":
@@ -101,8 +108,21 @@ def answered(
         own = {asked.software} if asked.software else set(usual)
         if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
             about["notes"] = [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
+    inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
+    about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
+
+
+def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Where inputs come from, with the tables and prices that the question states."""
+    tables = {"topology": asked.topology, "software": asked.software}
+    found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
+    paid: dict[str, Origin] = {
+        RENT.name: ("stated", "--price"),
+        "utilization": ("implied", "--price: all paid hours are used"),
+    }
+    return dict(origins) | found | (paid if asked.rents else {})
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:

@@ -12,6 +12,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .origins import Origin, of_all, origin
 from .question import objective, plain, powers, question
 
 COST = "cost_per_million_output_tokens"
@@ -39,7 +40,7 @@ OUTPUTS = (
 )
 STATISTICS = ("p50", "p90", "p99")
 SPREAD = ("time_to_first_token", "time_per_output_token", "request_latency")  # of which answers state these, too
-PROMPT, ANSWER = 1000, 500  # tokens, if they are not stated
+PROMPT, OUTPUT = 1000, 500  # tokens, if none are stated
 PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
@@ -117,6 +118,23 @@ def serve(
         a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
+    origins: dict[str, Origin] = {
+        "prompt_tokens": origin("--prompt", prompt, f"{PROMPT:,}"),
+        "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
+        "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
+        "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
+        "request_rate": ("stated", "--rate"),
+        "loop_requests": origin("--requests", requests, f"{PER_CLIENT} of each client"),
+        "batch_rule": ("implied", "--rate, --clients or neither"),
+        "limit_statistic": ("stated", "--statistic"),
+        "prompt_variation": ("stated", "--variation"),
+        "output_variation": ("stated", "--variation"),
+        "length_distribution": ("implied", "--variation"),
+        "weight_precision": origin("--precision", precision, "as published"),
+        "kv_precision": origin("--precision", precision, "16 bits"),
+        "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
+        "quantised_attention": ("implied", "the published format"),
+    }
     (prompt, output), lengths = lengths_of(prompt, output)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
@@ -195,15 +213,18 @@ def serve(
     values |= {"precision": precision, "weights": stored, "products": products, "cache": kept}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
+    origins |= of_all(axis for axis in axes if axis not in ("model", "system"))
+    if clients is not None:
+        origins["batch"] = ("stated", "--clients")
     details, whole = ", ".join(words), asked.stated(**values)
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole)
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
 
 
 def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int], dict[str, str]]:
     """Tokens of a prompt and of an answer, and which of them nobody stated, by option."""
-    lengths = (PROMPT if prompt is None else prompt, ANSWER if output is None else output)
+    lengths = (PROMPT if prompt is None else prompt, OUTPUT if output is None else output)
     assumed = {"prompt": f"prompts of {PROMPT:,} tokens"} if prompt is None else {}
-    assumed |= {"output": f"answers of {ANSWER:,} tokens"} if output is None else {}
+    assumed |= {"output": f"answers of {OUTPUT:,} tokens"} if output is None else {}
     return lengths, assumed
 
 

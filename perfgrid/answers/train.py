@@ -12,6 +12,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .origins import Origin, of_all, origin
 from .question import count_of, objective, plain, question, rounded
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
@@ -99,6 +100,15 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
+    origins: dict[str, Origin] = {
+        "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
+        "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
+        "training_tokens": origin("--tokens", tokens, "1 T"),
+        "precision": origin("--precision", precision, PRECISION),
+        "training_time_limit": origin("--within", within, "no limit"),
+        "training_cost_limit": origin("--budget", budget, "no limit"),
+        "lora_rank": origin("--lora", lora or None, "all weights are trained"),
+    }
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     assumed: dict[str, str] = {}
@@ -122,6 +132,7 @@ def train(
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     if asked.number("window") or asked.number("index_layers"):  # a ring sees all keys of full attention alone
         parameters["cp_method"] = "all_gather"
+        origins["cp_method"] = ("implied", "the model has windows")
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
     parameters |= {name: value for name, value in limits.items() if value is not None}
@@ -150,6 +161,7 @@ def train(
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
+    origins |= of_all(content["best"]["over"])
     values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}
     values |= {"lora": lora, "within": within, "budget": budget}
     return answered(
@@ -161,4 +173,5 @@ def train(
         warnings=warnings,
         details=details,
         question=asked.stated(**values),
+        origins=origins,
     )

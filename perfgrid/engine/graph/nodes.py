@@ -46,6 +46,7 @@ class Graph:
     wanted: tuple[str, ...]
     leaves: tuple[str, ...]
     nodes: dict[str, Node]
+    selectors: frozenset[str] = frozenset()  # label quantities that select among alternatives
 
     @property
     def constraints(self) -> tuple[Node, ...]:
