@@ -48,6 +48,18 @@ def model_of(catalog: Catalog, model: str | Path) -> Entry:
     return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL))
 
 
+def separated(text: str) -> list[str]:
+    """Names separated by commas; commas in square brackets belong to a name."""
+    found, depth = [""], 0
+    for character in text:
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [name.strip() for name in found if name.strip()]
+
+
 def with_device(catalog: Catalog, device: str) -> tuple[Catalog, str]:
     """A catalog with a device, and its name there: ``NAME``, or ``NAME[hbm_bandwidth=2x,hbm_capacity=192GB]``.
 
