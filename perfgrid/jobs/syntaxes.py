@@ -12,7 +12,7 @@ from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from
 from perfgrid.engine.errors import PerfgridError, shortened
 
 from .recipes import recipes_of
-from .shell import Script, script_of
+from .shell import CommandWords, Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
@@ -67,11 +67,13 @@ def parts_of(
     return parts, script.notes
 
 
-def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a script of a framework makes of variables before it."""
-    for key, name in launchers.get(words[0].rpartition("/")[2], {}).items():
-        if isinstance(name, int) or name in script.variables:
-            yield key, name if isinstance(name, int) else script.variables[name]
+def _handed_on(words: CommandWords, script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a script of a framework makes of the variables that it is given."""
+    handed = launchers.get(words[0].rpartition("/")[2], {})
+    variables = {**script.variables, **words.environment} if handed else {}
+    for key, name in handed.items():
+        if isinstance(name, int) or name in variables:
+            yield key, name if isinstance(name, int) else variables[name]
 
 
 def launched(words: list[str], programs: Iterable[str]) -> list[str]:

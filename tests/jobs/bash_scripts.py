@@ -11,9 +11,10 @@ LISTS = ("L", "M")
 UNSET = "(unset)"
 _PLAIN = ("x", "8", "fp8", "tp=4", "a/b.c", "v1.2-rc", "Qwen3", "--tp", "x#y", "0", "")
 _QUOTED = ("a b", " x ", "it", "#1", "$TP", "a;b", "*", "&&", "TP=8")
+_SUBSTITUTED = ("echo x)", "case y in y) echo 1;; esac)", "cat <<E1\na)b\nE1\n)", "echo '(')", "echo $((1)) # )\n)")
 _EPILOGUE = "".join(f'printf "%s\\0" "${{{name}-{UNSET}}}"\n' for name in (*TEXTS, *NUMBERS))
 _EPILOGUE += "".join(f'printf "%s\\0" "${{#{name}[@]}}" "${{{name}[@]}}"\n' for name in LISTS)
-_PROLOGUE = 'launch() { printf "%s\\0" launch $# "$@"; }\n'
+_PROLOGUE = 'exec 9>&1; launch() { printf "%s\\0" launch $# "$@" >&9; }\n'
 
 
 class Scripts:
@@ -29,10 +30,11 @@ class Scripts:
         return self.random.randrange(100) < percent
 
     def script(self) -> str:
-        start = [f"{name}={self.one(*_PLAIN)}" for name in TEXTS if self.chance(95)]
+        start = [f"{name}={self.one(*_PLAIN)}" for name in TEXTS if self.chance(97)]
         start += ["set -- one 'two words'"] if self.chance(90) else []
-        start += [f"{name}={self.random.randrange(9)}" for name in NUMBERS if self.chance(95)]
-        start += [f"{name}=({self.words()})" for name in LISTS if self.chance(85)]
+        start += [f"{name}={self.random.randrange(9)}" for name in NUMBERS if self.chance(97)]
+        start += ["declare -A T", "name=C", "L=() M=()"]
+        start += [f"{name}=({self.words()})" for name in LISTS if self.chance(97)]
         lines = [self.statement() for _ in range(self.random.randrange(4, 12))]
         return "\n".join([*start, *lines, f"launch {self.words()}"]) + "\n"
 
@@ -67,6 +69,19 @@ class Scripts:
             "$1",
             "${2:-two}",
             "$#",
+            f'${{{name}:-"q  r"}}',
+            f"${{{name}:-'a b' c}}",
+            f"${{{name}:+${{{other}:-{self.one('d', chr(34) + '$P e' + chr(34))}}}}}",
+            "${!name}",
+            f"${{{name}/#{self.one('x/y', '/pre-', '--/')}}}",
+            f"${{{name}/%{self.one('8/9', '/-post')}}}",
+            f"${{{name}:P:Q}}",
+            f"${{#{self.one(*LISTS)}}}",
+            f"${{{self.one(*LISTS)}[{self.one('P', 'P+1', '$Q', '0')}]:-none}}",
+            f"$[{name} + 1]" if name in NUMBERS else "$'q\\t'",
+            f"${{T[{self.one('a', 'b', 'k$A', 'x y')}]}}",
+            f"${{T[{self.one('a', 'b')}]:-4}}",
+            "${#T[@]}",
         )
 
     def word(self) -> str:
@@ -87,7 +102,7 @@ class Scripts:
             return self.one("\\$A", "a\\ b", "\\\\", 'x"y"z', "$'t\\tn'", "a'b'\"c\"", "x\\\ny", "~x~", "a:b", "\\#")
         if kind == 7:
             return f'"{self.reference()}"{self.reference()}'
-        return self.one('"${L[@]}"', "${M[@]}", '"${M[*]}"', '"x${L[@]}y"', '"$@"', "$*", '"${L[@]:1}"', '"${M[@]/a/b}"')
+        return self.one('"${L[@]#x}"', '"${!L[@]}"', '"${M[@]^^}"', '"${M[@]:0:1}"', '${L[@]+"${L[@]}"}', '"${L[@]:-e f}"', '"${*:1}"', '"${L[@]}"', "${M[@]}", '"${M[*]}"', '"x${L[@]}y"', '"$@"', "$*", '"${L[@]:1}"', '"${M[@]/a/b}"')
 
     def words(self) -> str:
         found = [self.word() for _ in range(self.random.randrange(4))]
@@ -116,6 +131,13 @@ class Scripts:
             f"~{name} & 0xff",
             f"{name} ** 2",
             f"${{#A}} * {name}",
+            f"{name}++, {other} -= 2, {other}",
+            f"${{#L[@]}} + {number}" if self.chance(30) else f"--{name} + {other}++",
+            f"({name} & 3 ^ {other}) >= {number} ? {name} = 1 : ({other} |= 2)",
+            f"{name} *= -1",
+            f"16#ff - 2#101 + {name}",
+            f"{name} && ({other} = 5) || {number}",
+            "",
         )
 
     # --- conditions
@@ -146,6 +168,20 @@ class Scripts:
             f'test "${name}" = x',
             f"! {self.one('true', 'false', '[ 1 = 1 ]')}",
             f"[[ -z ${{{name}:-}} ]]",
+            f'[ "${name}" = "${other}" -o "${name}" = 8 ]',
+            f'[ ! "${name}" = x ]',
+            f'[ "${{{number}:-0}}" -ge 2 ] && {{ ! false; }}',
+            f"[[ ${name} == ${other}* && -n x ]]",
+            f'[[ "${name}" =~ {self.one("fp8", "8$", "^x$", "[0-9]+")} ]]',
+            f"( [[ ${name} == x ]] )",
+            f"{{ false; [ -n \"${name}\" ]; }}",
+            f"true | [ \"${name}\" = x ]",
+            f"let '{self.sum() or 1}'",
+            f"[[ {number} -lt {second} || -v {name} ]]",
+            f'[ "$#" -gt {self.random.randrange(3)} ]',
+            f"(( $# == 2 ))",
+            f"[[ ${name} = @(x|8*) ]]",
+            f"[ -n \"${{T[a]}}\" ]",
         )
 
     # --- statements
@@ -197,6 +233,21 @@ class Scripts:
             f'eval "{name}=\\"{self.one(*_PLAIN)}\\""',
             f'local_{name}=1; declare {name}="{self.reference()}"',
             f"read -r -a M <<< '1 2  3'",
+            "name=B",
+            "T=([a]=1 [b]=\"$A\")",
+            f"T[{self.one('a', 'c', 'k$B', 'x y')}]={self.word()}",
+            f"T+=([z]={self.word()})",
+            f"L+=([1]=k)" if self.chance(20) else f"unset 'L[{self.one('0', '1', '-1')}]'",
+            f"L=([0]=k {self.word()} [2]=j)" if self.chance(30) else "M=()",
+            f"IFS=, read -r {name} D <<< 'a,b'",
+            f"IFS=,; M=($A); unset IFS",
+            f"{self.one('readarray', 'mapfile')} -t M < /dev/null" if self.chance(20) else "shift 2",
+            f"declare -i N; N={self.one('2+3', 'P*2')}; {name}=$N",
+            f"declare -a {self.one(*LISTS)}; declare {name}",
+            f"export {self.one(*TEXTS)} {self.one(*NUMBERS)}={self.random.randrange(9)}",
+            f"printf '%s' {self.word()} >/dev/null",
+            f": $(({self.sum()}))",
+            f"set -- \"$@\" {self.word()}",
             f"printf -v {name} %s 4" if self.chance(self.unread * 4) else "true",
         )
 
@@ -228,6 +279,18 @@ class Scripts:
             f"echo {self.word()} >/dev/null 2>&1; {self.assignment()}",
             f"true; {self.assignment()}; false",
             f"launch {self.words()} | cat",
+            f"time {self.assignment()}" if False else f"! {self.assignment()}",
+            f"{self.condition()} && {{ {self.assignment()}; {self.number()}; }} || {self.assignment()}",
+            f"{self.condition()} || ({self.assignment()})",
+            f"cat <<A0 <<B0 >/dev/null; {self.assignment()}\nit's\nA0\nTP=9\nB0",
+            f": <<EOD\n${{{self.one(*TEXTS)}:=doc}} $(({self.sum()}))\nEOD",
+            f"{self.assignment()} \\\n  {self.one(*TEXTS)}=cont",
+            f"{self.one(*TEXTS)}=\"l1\n$P # no\nl3\"",
+            f'{self.one(*TEXTS)}="$({self.one(*_SUBSTITUTED)}"' if self.chance(self.unread * 5) else "true",
+            f"while read -r A; do {self.assignment()}; done <<< 'x'" if self.chance(self.unread * 5) else ":",
+            f"launch {self.words()} > /dev/null",
+            f"launch {self.words()} >&2 a",
+            f"A=1 B=$A launch $A$B",
         )
 
     def conditional(self) -> str:
@@ -250,7 +313,7 @@ class Scripts:
     def loop(self) -> str:
         name = self.one(*TEXTS)
         kind = self.random.randrange(4)
-        leave = self.one("", "", f"{self.condition()} && {self.one('break', 'continue')}\n")
+        leave = self.one("", "", f"{self.condition()} && {self.one('break', 'continue', 'break 2', 'continue 2')}\n")
         if kind == 0:
             return f"for {name} in {self.words()} 1; do {leave}{self.block()}; done".replace("; ;", ";")
         if kind == 1:
@@ -259,6 +322,10 @@ class Scripts:
         if kind == 2:
             count = f"n{self.random.randrange(10**6)}"
             return f"{count}=0; while [ ${count} -lt {self.random.randrange(4)} ]; do (({count}+=1)); {leave}{self.block()}\ndone"
+        if kind == 3 and self.chance(30):
+            return f"for {name}; do\n{leave}{self.block()}\ndone"
+        if kind == 3 and self.chance(30):
+            return f"until true; do {self.block()}; done".replace("; ;", ";")
         return f'for {name} in "${{L[@]}}"; do\n{leave}{self.block()}\ndone'
 
     def function(self) -> str:
@@ -267,7 +334,10 @@ class Scripts:
         local = self.one("", f"local A={self.word()}\n", "local B P=3\n")
         leave = self.one("", "", f"{self.condition()} && return\n")
         body = f"{local}{leave}{self.block()}"
-        return f"{self.one(f'{name}()', f'function {name}')} {{\n{body}\n}}\n{self.one('', 'B=5 ')}{name} {self.words()}"
+        call = f"{self.one('', '', 'B=5 ')}{name} {self.words()}"
+        call = self.one(call, call, f"if {call}; then {self.block()}\nfi", f"{call} || {self.assignment()}", f"{call}; {call}")
+        last = self.one("", "", "\nreturn 0", "\nreturn 1", "\nfalse")
+        return f"{self.one(f'{name}()', f'function {name}')} {{\n{body}{last}\n}}\n{call}"
 
     def group(self) -> str:
         return self.one(f"(\n{self.block()}\n)", f"{{\n{self.block()}\n}}")

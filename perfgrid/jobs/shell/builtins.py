@@ -13,8 +13,8 @@ from .expansion import fields, joined
 from .nodes import Assignment, Simple, Text, Word
 from .parser import parsed
 from .scanner import NAME
-from .script import NEVER, UNREAD
-from .state import Break, Continue, Exit, Leaving, Return
+from .script import NEVER, UNREAD, Abandoned, Leaving
+from .state import Break, Continue, Exit, Return
 
 if TYPE_CHECKING:
     from .execution import Shell
@@ -70,14 +70,18 @@ def _set_list(shell: Shell, node: Assignment) -> None:
 def _set_element(shell: Shell, node: Assignment, value: str) -> None:
     held, index = shell.script.held.get(node.name), joined(shell, node.index or ())
     if isinstance(held, dict):
+        if not index:
+            raise Abandoned
         new = (held.get(index, "") if node.append else "") + value
-        shell.put(node.name, held | {index: new} if UNREAD not in index else UNREAD)
+        shell.put(node.name, held | {index: new} if index and UNREAD not in index else UNREAD)
         shell.charge(len(held))
         return
     texts = [held] if isinstance(held, str) else [] if held is None else held
     place = computed(index, shell)
     unread = place is None or any(UNREAD in text for text in texts) or shell.script.held.get(f"{node.name}: trait")
-    if unread or not -len(texts) <= (place or 0) <= len(texts):
+    if not unread and (place or 0) < -len(texts):
+        raise Abandoned
+    if unread or (place or 0) > len(texts):
         shell.put(node.name, UNREAD)
     elif place == len(texts):
         shell.extend(node.name, [value])
@@ -113,6 +117,8 @@ def _declare(shell: Shell, words: Words, node: Simple) -> Any:
             shell.scopes[-1][name] = (shell.script.held.get(name, NEVER), len(shell.changes))
             if name not in shell.given[-1]:  # a variable before the call keeps its value
                 shell.put(name, None)
+        for given in [] if local else shell.given:
+            given |= {name: True} if name in given else {}
         _set_traits(shell, name, letters, command)
         if value is not None and isinstance(one, Assignment) and one.index is None:
             shell.assign(name, value, one.append)
@@ -147,6 +153,7 @@ def _set_traits(shell: Shell, name: str, letters: str, command: str) -> None:
 
 def _unset(shell: Shell, words: Words, node: Simple) -> Any:
     letters, names = _split_options(words[1:])
+    status: bool | None = True
     for name in names:
         base = NAME.match(name)
         if "f" in letters or (base and f"{name}()" in shell.script.held and shell.value(name) in (NEVER, None)):
@@ -156,7 +163,8 @@ def _unset(shell: Shell, words: Words, node: Simple) -> Any:
             shell.put(f"{name}: trait", NEVER)
         elif base:
             shell.put(base[0], UNREAD)
-    return True
+            status = None
+    return status
 
 
 def _set(shell: Shell, words: Words, node: Simple) -> Any:

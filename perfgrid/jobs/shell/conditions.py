@@ -9,7 +9,8 @@ from typing import Any
 
 from .arithmetic import computed
 from .expansion import Shell, joined, pattern
-from .nodes import Text, Word, literal
+from .nodes import Text, Word
+from .operations import LONGEST_MATCHED
 from .script import NEVER, UNREAD
 
 _NUMBERS = {
@@ -21,7 +22,7 @@ _NUMBERS = {
     "-ge": operator.ge,
 }
 _WHOLE = re.compile(r"[ \t]*[-+]?[0-9]{1,18}[ \t]*")
-_LITERAL_MATCH = re.compile(r"\^?[A-Za-z0-9_/ ,:=-]*\$?")
+_SIMPLE_MATCH = re.compile(r"\^?(?:(?:[A-Za-z0-9_/ ,:=.-]|\[\^?[A-Za-z0-9_/,.-]+\])[*+?]?)*\$?")
 _UNARY = re.compile(r"-[a-zA-Z]")
 EMPTY = ("-z", "-n")
 _MOST_WORDS = 100
@@ -99,13 +100,17 @@ def _binary(shell: Shell, sign: str, left: Word, right: Word) -> bool | None:
 
 
 def _matched(shell: Shell, text: str, right: Word) -> bool | None:
-    """``=~`` with a literal text, perhaps at an end; others are not read."""
-    wanted = literal(right)
-    if wanted is None or UNREAD in text or not _LITERAL_MATCH.fullmatch(wanted):
+    """``=~`` with a simple expression, in which nothing is put in; others are not read."""
+    if UNREAD in text or len(text) > LONGEST_MATCHED or not all(isinstance(part, Text) for part in right):
         return None
-    if shell.script.held.get("shopt nocasematch") or any(isinstance(part, Text) and part.quoted for part in right):
+    parts = [(part.text, part.quoted) for part in right if isinstance(part, Text)]
+    plain = "".join("x" * len(text) if quoted else text for text, quoted in parts)
+    wanted = "".join(re.escape(text) if quoted else text for text, quoted in parts)
+    if not _SIMPLE_MATCH.fullmatch(plain) or len(re.findall("[*+]", plain)) > 2:
         return None
-    return re.search(wanted.replace("$", r"\Z"), text) is not None
+    shell.charge(len(text) * len(wanted))
+    ignores_case = shell.script.held.get("shopt nocasematch")
+    return None if ignores_case else re.search(re.sub(r"\$$", r"\\Z", wanted), text) is not None
 
 
 def tested(shell: Shell, words: list[str]) -> bool | None:

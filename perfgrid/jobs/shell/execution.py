@@ -37,8 +37,8 @@ from .nodes import (
     literal,
 )
 from .parser import DECLARES, parsed
-from .script import NEVER, UNREAD, CommandWords, Script
-from .state import Break, Continue, Exit, Leaving, Return, State, Unclear
+from .script import NEVER, UNREAD, Abandoned, CommandWords, Leaving, Script
+from .state import Break, Continue, Exit, Return, State, Unclear
 
 MOST_NESTED = 60  # commands, and calls of functions, within each other
 MOST_TURNS = 5_000  # of all loops together
@@ -59,13 +59,14 @@ class Shell(State):
         self.doubts = 0  # branches and functions of which it is not known whether they run
         self.checking = 0  # conditions, in which a failure does not end the script
         self.depth, self.turns, self.loops = 0, 0, 0
-        self.given: list[frozenset[str]] = []  # names of variables before the call of a function
+        self.given: list[dict[str, bool]] = []  # variables before calls of functions, and whether these declare them
+        self.redeclared: set[str] = set()  # those of the last call that it declares
         self.scopes: list[dict[str, tuple[Any, int]]] = []  # of functions: local name -> value before, open branches
 
     def read(self, text: str) -> None:
         """Take in a text. PerfgridError for what is no script."""
         try:
-            self.run(parsed(text, self.where))
+            self._lines(parsed(text, self.where))
         except (Leaving, Unclear):
             pass
         for name, body in self.functions().items():
@@ -87,16 +88,26 @@ class Shell(State):
 
     def _sequence(self, node: Sequence) -> Any:
         status: Any = True
-        line = list[Command]()
         for command, end in node.items:
             status = self.run(command) if end != "&" else self._alone(command) and True
-            line.append(command)
-            if self.depth == 1 and self.failed and end != ";":
-                self.forget_assigned(tuple(line), noted=True)
-            if end != ";":
-                line.clear()
-                self.failed = self.failed and self.depth > 1
         return status
+
+    def _lines(self, node: Sequence) -> None:
+        """Run commands line by line; one with an error in an expansion is left, and the next is read."""
+        line = list[tuple[Command, str]]()
+        for item in node.items:
+            line.append(item)
+            if item[1] == ";" and item is not node.items[-1]:
+                continue
+            try:
+                self.run(Sequence(tuple(line)))
+            except Abandoned:
+                pass
+            except Unclear as unclear:
+                if not isinstance(unclear.leaving, Abandoned):
+                    raise
+                self.forget_assigned(tuple(line), noted=True)
+            line.clear()
 
     def _alone(self, node: Command) -> Any:
         """Run a command in a process of its own, which changes nothing here."""
@@ -243,7 +254,9 @@ class Shell(State):
             if found is False:
                 continue
             if end in (";&", ";;&") and (possible or found is None):
-                return self._unread_loop(node, [body for _, body, _ in node.items[place:]])
+                for leaving in self._followed(node, [body for _, body, _ in node.items[place:]]):
+                    raise Unclear(leaving)
+                return None
             if found and not possible:
                 status = self.run(body)
                 if end not in (";&", ";;&"):
@@ -273,28 +286,32 @@ class Shell(State):
         try:
             return turns()
         except Unclear as unclear:
-            self._unread_loop(node, bodies)
-            if isinstance(unclear.leaving, (Return, Exit)) or unclear.leaving.levels > 1:
-                unclear.leaving.levels -= 1
-                raise
+            self._outwards(unclear.leaving)
+            for leaving in self._followed(node, bodies):
+                self._outwards(leaving)
             return None
         finally:
             self.loops -= 1
 
-    def _unread_loop(self, node: Command, bodies: list[Command]) -> Any:
+    def _outwards(self, leaving: Leaving) -> None:
+        """Unclear for what may leave more than the innermost loop."""
+        if not isinstance(leaving, (Break, Continue)) or leaving.levels > 1:
+            leaving.levels -= 1
+            raise Unclear(leaving)
+
+    def _followed(self, node: Command, bodies: list[Command]) -> list[Leaving]:
         """Follow what runs an unknown number of times: what it assigns is not read, what it appends are flags."""
-        found = self.forget_assigned(node, noted=True)
-        self.loops += 1
+        found, leaving = self.forget_assigned(node, noted=True), list[Leaving]()
         for body in bodies:
             try:
                 after = self._doubted(partial(self.run, body)) or {}
-            except Unclear:
+            except Unclear as unclear:
+                leaving.append(unclear.leaving)
                 continue
             for name, append in found.items():
                 if append and name in after:
                     self.join([{}, {name: after[name]}])
-        self.loops -= 1
-        return None
+        return leaving
 
     def _turn(self, body: Command) -> Any:
         """One turn of a loop; Break where that leaves it, Unclear where there were too many."""
@@ -411,11 +428,11 @@ class Shell(State):
         finally:
             self.presuming -= 1
 
-    def _called(self, body: Command, arguments: list[str] | None, given: frozenset[str] = frozenset()) -> Any:
+    def _called(self, body: Command, arguments: list[str] | None, given: dict[str, bool] | None = None) -> Any:
         """Run the body of a function; local names have their values before afterwards."""
         outer, loops = self.script.held.get("@"), self.loops
         self.scopes.append({})
-        self.given.append(given)
+        self.given.append(given or {})
         self.loops = 0
         self.put("@", arguments)
         try:
@@ -424,13 +441,14 @@ class Shell(State):
             return found.status
         except Unclear as unclear:
             self.forget_assigned(body, noted=True)
-            if isinstance(unclear.leaving, Exit):
+            self.given[-1] = dict.fromkeys(self.given[-1], True)
+            if not isinstance(unclear.leaving, Return):
                 raise
             return None
         finally:
             self.put("@", outer)
             self.loops = loops
-            self.given.pop()
+            self.redeclared = {name for name, declared in self.given.pop().items() if declared}
             for name, (value, branches) in self.scopes.pop().items():
                 self.put(name, value if branches == len(self.changes) else UNREAD)
 
@@ -449,20 +467,24 @@ class Shell(State):
         for one in node.assignments:
             builtins.set_variable(self, one)
         given = {name: self.script.held.get(name, NEVER) for name in before}
+        self.redeclared = set()
         try:
             if isinstance(function, Function):
                 self.script.held[f"{name}: called"] = True
-                return self._call(function, words[1:], frozenset(given))
+                return self._call(function, words[1:], dict.fromkeys(given, False))
             if function is not None:  # it is not known which
                 self.forget_assigned(tuple(self.functions().values()))
                 return None
             return self._ended(builtins.TABLE[name](self, words, node))
         finally:
             for one, value in before.items():  # a declaration within may have made it another variable
-                kept = name not in DECLARES and self.script.held.get(one, NEVER) == given[one]
+                kept = name not in DECLARES and one not in self.redeclared
+                kept = kept and self.script.held.get(one, NEVER) == given[one]
                 self.put(one, value if kept else UNREAD)
+                for scope in [] if kept else self.scopes:
+                    scope |= {one: (UNREAD, len(self.changes))} if one in scope else {}
 
-    def _call(self, function: Function, arguments: list[str], given: frozenset[str]) -> Any:
+    def _call(self, function: Function, arguments: list[str], given: dict[str, bool]) -> Any:
         if self.depth > MOST_NESTED // 2 or self.turns > MOST_TURNS:  # perhaps it calls itself without end
             self.forget_assigned(function.body, noted=True)
             return None

@@ -12,12 +12,13 @@ from .arithmetic import computed
 from .braces import brace_expanded
 from .nodes import Arithmetic, Parameter, Text, Unread, Word
 from .operations import LONGEST_MATCHED, cased, cut, piece, replaced, slices
-from .script import NEVER, UNREAD, Script
+from .script import NEVER, UNREAD, Abandoned, Exit, Script
 
 MOST_WORDS = 100_000  # after variables are put in: lists may hold lists
 PLAIN, SPLIT, QUOTED, BREAK = "plain", "split", "quoted", "break"
 Piece = tuple[str, str]  # how it is treated, text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|@")
+_INDIRECT = re.compile(rf"({_NAME.pattern})(\[.*\])?|[*#?!$-]", re.DOTALL)
 _BLANKS = " \t\n"
 _ALTERNATIVES = re.compile(r"[@?*+!]\(")
 _BRACKETS = re.compile(r"\[[!^]?[A-Za-z0-9_.,:/ -]+\]")
@@ -28,7 +29,6 @@ class Shell(Protocol):
 
     script: Script
     erroneous: bool  # whether bash refuses the expression last computed
-    failed: bool  # whether bash leaves the line that is read
     presuming: int  # 1: in a condition, no arguments are presumed; 2: names that no text sets are presumed empty
 
     def value(self, name: str) -> Any:
@@ -139,7 +139,8 @@ def _pieces(shell: Shell, word: Word, unquoted: str = PLAIN) -> list[Piece]:
                 found.append((QUOTED if quoted else SPLIT, UNREAD))
             case Arithmetic(expression, quoted):
                 number = computed(joined(shell, expression), shell)
-                shell.failed = shell.failed or (number is None and shell.erroneous)
+                if number is None and shell.erroneous:
+                    raise Abandoned
                 found.append((QUOTED if quoted else SPLIT, UNREAD if number is None else str(number)))
             case Parameter():
                 found += _parameter(shell, part)
@@ -153,6 +154,8 @@ def _parameter(shell: Shell, part: Parameter) -> list[Piece]:
         if part.index in ("@", "*"):
             return _several(shell, part, _keys(shell.value(part.name)))
         held = shell.value(part.name)
+        if held is None or (isinstance(held, str) and UNREAD not in held and not _INDIRECT.fullmatch(held)):
+            raise Abandoned
         if part.index is not None or not isinstance(held, str) or not _NAME.fullmatch(held):
             return [(kind, UNREAD)]
         part = replace(part, name=held, before="")
@@ -258,7 +261,7 @@ def _text(shell: Shell, part: Parameter) -> Any:
     held = shell.value(name)
     if isinstance(held, dict):
         key = joined(shell, part.index) if isinstance(part.index, tuple) else "0"
-        unread = UNREAD in key or any(UNREAD in one for one in held)
+        unread = not key or UNREAD in key or any(UNREAD in one for one in held)
         return UNREAD if unread else held.get(key)
     if isinstance(part.index, tuple):
         place = computed(joined(shell, part.index), shell)
@@ -308,6 +311,8 @@ def _with_default(shell: Shell, part: Parameter, value: Any) -> list[Piece]:
     if holds and operation != "+":
         return _several(shell, part, value) if several else [(kind, value)]
     if operation == "?":
+        if value is not NEVER:
+            raise Exit(False)
         return [(kind, UNREAD)]
     if holds == (operation == "+"):
         found = _pieces(shell, part.arguments[0], kind)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from .script import UNREAD
+from .script import UNREAD, Abandoned
 
-LONGEST_MATCHED = 1_000  # characters that are tried against a pattern
+LONGEST_MATCHED = 500  # characters that are tried against a pattern
 
 
 def cut(value: str, operation: str, wanted: str) -> str:
@@ -57,14 +57,23 @@ def _bounds(length: int, numbers: list[int | None]) -> tuple[int, int] | None:
 def piece(value: str, numbers: list[int | None]) -> str:
     """``${A:first:count}`` of a text."""
     bounds = _bounds(len(value), numbers)
-    if bounds is None or (bounds[1] < bounds[0] <= len(value)):
+    if bounds is None:
         return UNREAD
-    return value[bounds[0] : bounds[1]] if 0 <= bounds[0] <= len(value) else ""
+    return value[slice(*_within(bounds, len(value)))]
 
 
 def slices(values: list[str], numbers: list[int | None]) -> list[str]:
     """``${A[@]:first:count}`` of elements."""
     bounds = _bounds(len(values), numbers)
-    if bounds is None or any(UNREAD in text for text in values) or bounds[1] < bounds[0]:
+    if bounds is None or any(UNREAD in text for text in values):
         return [UNREAD]
-    return values[bounds[0] : bounds[1]] if 0 <= bounds[0] <= len(values) else []
+    return values[slice(*_within(bounds, len(values)))]
+
+
+def _within(bounds: tuple[int, int], length: int) -> tuple[int, int]:
+    """Bounds, both 0 for a first place that there is not; an end before the first place is an error."""
+    if not 0 <= bounds[0] <= length:
+        return 0, 0
+    if bounds[1] < bounds[0]:
+        raise Abandoned
+    return bounds

@@ -153,7 +153,7 @@ class Scanner:
         if sign in ("'", '"') and not quoted:
             return self._c_quoted() if sign == "'" else self._translated()
         if sign not in ("{", "(", "["):
-            return Text("$", True)
+            return Text("$", quoted)
         self.deeper()
         self.at += 1
         found = {"{": self._braces, "(": self._substitution, "[": self._brackets}[sign](quoted)

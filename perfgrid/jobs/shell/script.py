@@ -11,6 +11,22 @@ UNREAD = "\0"  # in a text: any characters, and any number of words, that only a
 NEVER = object()  # the value of a name that no text sets: the environment may
 
 
+class Leaving(Exception):
+    """What ends commands early; ``status`` of ``exit`` and ``return``, ``levels`` of loops."""
+
+    def __init__(self, status: Any = None, levels: int = 1):
+        super().__init__()
+        self.status, self.levels = status, levels
+
+
+class Exit(Leaving):
+    """``exit``."""
+
+
+class Abandoned(Leaving):
+    """An error of an expansion, with which bash leaves the line."""
+
+
 class CommandWords(list[str]):
     """The words of a command, with the variables that it is given (``A=1 command``)."""
 

@@ -11,7 +11,7 @@ from perfgrid.engine.errors import PerfgridError, shortened
 from .arithmetic import computed
 from .assigned import EVERY, assigned_by
 from .nodes import Function
-from .script import NEVER, UNREAD, Script
+from .script import NEVER, UNREAD, Exit, Leaving, Script
 
 LONGEST_WORD = 10_000
 MOST_WORDS = 20_000  # in a list
@@ -27,18 +27,6 @@ _ENVIRONMENT = re.compile(  # set by any login, or by what launches jobs
     r"|WORLD_SIZE|RANK|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|CUDA_VISIBLE_DEVICES"
 )
 _FLAG = re.compile(r"(--?[A-Za-z][\w.-]*|\+{0,2}[A-Za-z_][\w.]*(?==))")
-
-
-class Leaving(Exception):
-    """What ends commands early; ``status`` of ``exit`` and ``return``, ``levels`` of loops."""
-
-    def __init__(self, status: Any = None, levels: int = 1):
-        super().__init__()
-        self.status, self.levels = status, levels
-
-
-class Exit(Leaving):
-    """``exit``."""
 
 
 class Return(Leaving):
@@ -68,7 +56,7 @@ class State:
         self.script, self.where, self.work = script, where, work
         self.changes: list[dict[str, Any]] = []  # of open branches: name -> value before
         self.presuming, self.presumptions = 0, 0
-        self.erroneous = self.failed = False
+        self.erroneous = False
 
     def charge(self, amount: int) -> None:
         """Count work. PerfgridError where it is too much."""
