@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .arithmetic import assigned_names
@@ -16,6 +16,7 @@ from .nodes import (
     Parameter,
     Simple,
     Text,
+    Unread,
     Word,
     literal,
     within,
@@ -29,7 +30,7 @@ _IMPLIED = {"read": ["REPLY"], "mapfile": ["MAPFILE"], "readarray": ["MAPFILE"],
 _IMPLIED |= {"shift": ["@"], "set": ["@"]}
 
 
-def assigned_by(node: Any, functions: Mapping[str, Any]) -> dict[str, bool]:
+def assigned_by(node: Any, held: Mapping[str, Any], charge: Callable[[int], None]) -> dict[str, bool]:
     """Names that a node may assign, and whether all that it does is to append to them; functions as they are called."""
     found, waiting, called = dict[str, bool](), [node], set[str]()
 
@@ -38,6 +39,7 @@ def assigned_by(node: Any, functions: Mapping[str, Any]) -> dict[str, bool]:
 
     while waiting:
         part = waiting.pop()
+        charge(4)
         match part:
             case Assignment(name):
                 add(name, part.append and part.index is None)
@@ -53,7 +55,7 @@ def assigned_by(node: Any, functions: Mapping[str, Any]) -> dict[str, bool]:
             case Function(name):
                 add(f"{name}()")
             case Simple() if part.words:
-                waiting += _command(part, add, functions, called)
+                waiting += _command(part, add, held, called)
         waiting += [] if isinstance(part, (Text, str)) else within(part)
     return found
 
@@ -66,14 +68,15 @@ def _computed(word: Word, add: Any) -> None:
         add(EVERY if name == "_" else name)
 
 
-def _command(part: Simple, add: Any, functions: Mapping[str, Any], called: set[str]) -> list[Any]:
+def _command(part: Simple, add: Any, held: Mapping[str, Any], called: set[str]) -> list[Any]:
     """What the words of a command assign; functions that it calls are handed back."""
     name = literal(part.words[0])
-    if name is None:  # a variable: perhaps the name of a function
-        return [body for own, body in functions.items() if own not in called and not called.add(own)]
-    if name in functions:
-        new = [] if name in called else [functions[name]]
-        called.add(name)
+    if name is None and EVERY not in called:  # a variable: perhaps the name of a function
+        called.add(EVERY)
+        return [body for body in held.values() if isinstance(body, Function)]
+    if name is None or isinstance(held.get(f"{name}()"), Function):
+        new = [] if name is None or name in called else [held[f"{name}()"].body]
+        called.add(name or EVERY)
         return new
     for implied in _IMPLIED.get(name, ()):
         add(implied)
@@ -90,3 +93,14 @@ def _command(part: Simple, add: Any, functions: Mapping[str, Any], called: set[s
             if start:
                 add(start[0])
     return []
+
+
+def substitutes(node: Any) -> bool:
+    """Whether commands are substituted in a node, whose status is then theirs."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Unread):
+            return True
+        waiting += [] if isinstance(part, (Text, str)) else within(part)
+    return False

@@ -116,7 +116,7 @@ def _declare(shell: Shell, words: Words, node: Simple) -> Any:
         if local and name not in shell.scopes[-1]:
             shell.scopes[-1][name] = (shell.script.held.get(name, NEVER), len(shell.changes))
             if name not in shell.given[-1]:  # a variable before the call keeps its value
-                shell.put(name, None)
+                shell.put(name, UNREAD if any(name in given for given in shell.given) else None)
         for given in [] if local else shell.given:
             given |= {name: True} if name in given else {}
         _set_traits(shell, name, letters, command)

@@ -15,6 +15,7 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from . import builtins
 from .arithmetic import computed
+from .assigned import assigned_by, substitutes
 from .conditions import EMPTY, holds, negated
 from .expansion import fields, joined, pattern
 from .nodes import (
@@ -455,7 +456,8 @@ class Shell(State):
     # --- simple commands
 
     def _simple(self, node: Simple) -> Any:
-        self.forget_assigned(node.redirections)
+        if any(literal(one.word) is None for one in node.redirections):
+            self.forget_assigned(node.redirections)
         words = self._expanded(node)
         name = words[0] if words and isinstance(words[0], str) else ""
         if not words:
@@ -463,9 +465,7 @@ class Shell(State):
         function = self.script.held.get(f"{name}()")
         if function is None and name not in builtins.TABLE:
             return self._ended(self._external(node, words))
-        before = {one.name: self.script.held.get(one.name, NEVER) for one in node.assignments}
-        for one in node.assignments:
-            builtins.set_variable(self, one)
+        before = self._before(node)
         given = {name: self.script.held.get(name, NEVER) for name in before}
         self.redeclared = set()
         try:
@@ -508,13 +508,12 @@ class Shell(State):
     def _assigned(self, node: Simple) -> Any:
         for one in node.assignments:
             builtins.set_variable(self, one)
-        unread = any(UNREAD in str(self.script.held.get(one.name, "")) for one in node.assignments)
-        return LIKELY if unread else True
+        return LIKELY if any(substitutes(one) for one in node.assignments) else True
 
     def _external(self, node: Simple, words: list[str]) -> Any:
         """Take in a command that is a program."""
         environment = self._environment(node)
-        texts = [joined(self, one.word) for one in node.redirections if one.operator == "<<"]
+        texts = [joined(self, one.word, long=True) for one in node.redirections if one.operator == "<<"]
         written = [joined(self, one.word) for one in node.redirections if one.operator == ">"]
         if texts and words[0] in ("cat", "tee"):
             for file in [*written, *words[1:]]:
@@ -523,11 +522,19 @@ class Shell(State):
             self._take(CommandWords([_made(word) for word in words], environment), texts)
         return LIKELY if not _DECIDES.fullmatch(_base(words[0])) and UNREAD not in words[0] else None
 
-    def _environment(self, node: Simple) -> dict[str, str]:
-        """The variables that stand before a command."""
+    def _before(self, node: Simple) -> dict[str, Any]:
+        """Set the variables before a command; the values that they have had, unread where a value sets one itself."""
         before = {one.name: self.script.held.get(one.name, NEVER) for one in node.assignments}
         for one in node.assignments:
+            if literal(one.value) is None:
+                within = assigned_by(one.value, {}, self.charge)
+                before |= dict.fromkeys(before.keys() & within.keys(), UNREAD)
             builtins.set_variable(self, one)
+        return before
+
+    def _environment(self, node: Simple) -> dict[str, str]:
+        """The variables that stand before a command."""
+        before = self._before(node)
         values = {name: self.script.held.get(name) for name in before}
         for name, value in before.items():
             self.put(name, value)

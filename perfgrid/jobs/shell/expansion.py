@@ -14,7 +14,6 @@ from .nodes import Arithmetic, Parameter, Text, Unread, Word
 from .operations import LONGEST_MATCHED, cased, cut, piece, replaced, slices
 from .script import NEVER, UNREAD, Abandoned, Exit, Script
 
-MOST_WORDS = 100_000  # after variables are put in: lists may hold lists
 PLAIN, SPLIT, QUOTED, BREAK = "plain", "split", "quoted", "break"
 Piece = tuple[str, str]  # how it is treated, text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|@")
@@ -62,13 +61,15 @@ class Shell(Protocol):
 
 def fields(shell: Shell, word: Word) -> list[str]:
     """The words that a word becomes as part of a command."""
-    return [field for one in brace_expanded(word) for field in _split(shell, _pieces(shell, one))]
+    words = brace_expanded(word)
+    shell.charge(20 * (len(words) - 1))
+    return [field for one in words for field in _split(shell, _pieces(shell, one))]
 
 
-def joined(shell: Shell, word: Word) -> str:
-    """The text that a word becomes where nothing is split: as the value of an assignment and the like."""
+def joined(shell: Shell, word: Word, long: bool = False) -> str:
+    """The text that a word becomes where nothing is split: as the value of an assignment; ``long`` for a document."""
     texts = [" " if kind is BREAK else text for kind, text in _pieces(shell, word)]
-    return shell.check("".join(texts))
+    return "".join(texts) if long else shell.check("".join(texts))
 
 
 def pattern(shell: Shell, word: Word) -> str | None:

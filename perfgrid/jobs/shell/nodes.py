@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 
@@ -182,8 +183,11 @@ def literal(word: Any) -> str | None:
     return "".join(part.text for part in word)
 
 
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
 def within(node: Any) -> list[Any]:
     """What a node or a tuple of nodes directly holds."""
-    if isinstance(node, tuple):
-        return list(node)
-    return [getattr(node, field.name) for field in fields(node)] if is_dataclass(node) else []
+    return list(node) if isinstance(node, tuple) else [getattr(node, name) for name in _names(type(node))]

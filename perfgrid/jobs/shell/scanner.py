@@ -11,6 +11,7 @@ from perfgrid.engine.errors import PerfgridError
 from .nodes import Arithmetic, Parameter, Part, Redirection, Text, Unread, Word
 
 MOST_NESTED = 50  # commands and expansions within each other
+LONGEST_EXPRESSION = 10_000
 MOST_RETRIED = 20  # ((...)) that turn out to be commands
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ENDS_WORD = " \t\n|&;()<>"
@@ -196,8 +197,8 @@ class Scanner:
 
     def arithmetic(self, between: str = "") -> list[Word] | None:
         """The expressions up to ``))``, with this sign between; None where commands stand there."""
-        words, parts, depth = list[Word](), list[Part](), 0
-        while self.peek():
+        words, parts, depth, end = list[Word](), list[Part](), 0, self.at + LONGEST_EXPRESSION
+        while self.peek() and self.at < end:
             parts += self.parts("()\"'" + between, quoted=True, braced=False)
             sign = self.peek()
             self.at += 1

@@ -15,7 +15,7 @@ from .script import NEVER, UNREAD, Exit, Leaving, Script
 
 LONGEST_WORD = 10_000
 MOST_WORDS = 20_000  # in a list
-MOST_WORK = 20_000_000  # about a microsecond each, and most scripts need a thousandth
+MOST_WORK = 5_000_000  # about a microsecond each, and most scripts need a thousandth
 CONDITION = "set under a condition or in a loop, which is not executed"
 _DYNAMIC = re.compile(
     r"RANDOM|SRANDOM|SECONDS|LINENO|PWD|OLDPWD|_|U?E?UID|P?PID|SHLVL|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|REPLY|OPT\w+"
@@ -127,7 +127,7 @@ class State:
 
     def forget_assigned(self, node: Any, noted: bool = False) -> dict[str, bool]:
         """Set what a node may assign to what is not read; what it only appends to keeps its words before."""
-        found = assigned_by(node, self.functions()) if node else {}
+        found = assigned_by(node, self.script.held, self.charge) if node else {}
         self.charge(len(found))
         every = {n: False for n in self.script.held if ":" not in n and n != "@"} if EVERY in found else {}
         for name, append in (found | every).items():
