@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
-from perfgrid.engine.errors import PerfgridError, shortened
+from perfgrid.engine.errors import PerfgridError
 
 from .recipes import recipes_of
 from .shell import CommandWords, Script, script_of
@@ -63,7 +63,7 @@ def parts_of(
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
         stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        parts.append(Part(words.title, stated, unsure=unsure, named=bool(own)))
     return parts, script.notes
 
 

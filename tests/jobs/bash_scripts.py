@@ -102,7 +102,23 @@ class Scripts:
             return self.one("\\$A", "a\\ b", "\\\\", 'x"y"z', "$'t\\tn'", "a'b'\"c\"", "x\\\ny", "~x~", "a:b", "\\#")
         if kind == 7:
             return f'"{self.reference()}"{self.reference()}'
-        return self.one('"${L[@]#x}"', '"${!L[@]}"', '"${M[@]^^}"', '"${M[@]:0:1}"', '${L[@]+"${L[@]}"}', '"${L[@]:-e f}"', '"${*:1}"', '"${L[@]}"', "${M[@]}", '"${M[*]}"', '"x${L[@]}y"', '"$@"', "$*", '"${L[@]:1}"', '"${M[@]/a/b}"')
+        return self.one(
+            '"${L[@]#x}"',
+            '"${!L[@]}"',
+            '"${M[@]^^}"',
+            '"${M[@]:0:1}"',
+            '${L[@]+"${L[@]}"}',
+            '"${L[@]:-e f}"',
+            '"${*:1}"',
+            '"${L[@]}"',
+            "${M[@]}",
+            '"${M[*]}"',
+            '"x${L[@]}y"',
+            '"$@"',
+            "$*",
+            '"${L[@]:1}"',
+            '"${M[@]/a/b}"',
+        )
 
     def words(self) -> str:
         found = [self.word() for _ in range(self.random.randrange(4))]
@@ -174,14 +190,14 @@ class Scripts:
             f"[[ ${name} == ${other}* && -n x ]]",
             f'[[ "${name}" =~ {self.one("fp8", "8$", "^x$", "[0-9]+")} ]]',
             f"( [[ ${name} == x ]] )",
-            f"{{ false; [ -n \"${name}\" ]; }}",
-            f"true | [ \"${name}\" = x ]",
+            f'{{ false; [ -n "${name}" ]; }}',
+            f'true | [ "${name}" = x ]',
             f"let '{self.sum() or 1}'",
             f"[[ {number} -lt {second} || -v {name} ]]",
             f'[ "$#" -gt {self.random.randrange(3)} ]',
             f"(( $# == 2 ))",
             f"[[ ${name} = @(x|8*) ]]",
-            f"[ -n \"${{T[a]}}\" ]",
+            f'[ -n "${{T[a]}}" ]',
         )
 
     # --- statements
@@ -234,7 +250,7 @@ class Scripts:
             f'local_{name}=1; declare {name}="{self.reference()}"',
             f"read -r -a M <<< '1 2  3'",
             "name=B",
-            "T=([a]=1 [b]=\"$A\")",
+            'T=([a]=1 [b]="$A")',
             f"T[{self.one('a', 'c', 'k$B', 'x y')}]={self.word()}",
             f"T+=([z]={self.word()})",
             f"L+=([1]=k)" if self.chance(20) else f"unset 'L[{self.one('0', '1', '-1')}]'",
@@ -247,7 +263,7 @@ class Scripts:
             f"export {self.one(*TEXTS)} {self.one(*NUMBERS)}={self.random.randrange(9)}",
             f"printf '%s' {self.word()} >/dev/null",
             f": $(({self.sum()}))",
-            f"set -- \"$@\" {self.word()}",
+            f'set -- "$@" {self.word()}',
             f"printf -v {name} %s 4" if self.chance(self.unread * 4) else "true",
         )
 
@@ -285,7 +301,7 @@ class Scripts:
             f"cat <<A0 <<B0 >/dev/null; {self.assignment()}\nit's\nA0\nTP=9\nB0",
             f": <<EOD\n${{{self.one(*TEXTS)}:=doc}} $(({self.sum()}))\nEOD",
             f"{self.assignment()} \\\n  {self.one(*TEXTS)}=cont",
-            f"{self.one(*TEXTS)}=\"l1\n$P # no\nl3\"",
+            f'{self.one(*TEXTS)}="l1\n$P # no\nl3"',
             f'{self.one(*TEXTS)}="$({self.one(*_SUBSTITUTED)}"' if self.chance(self.unread * 5) else "true",
             f"while read -r A; do {self.assignment()}; done <<< 'x'" if self.chance(self.unread * 5) else ":",
             f"launch {self.words()} > /dev/null",
@@ -302,7 +318,7 @@ class Scripts:
         return found + "fi"
 
     def case(self) -> str:
-        found = f'case {self.one("$A", chr(34) + "$B" + chr(34), "$P", "x$C")} in\n'
+        found = f"case {self.one('$A', chr(34) + '$B' + chr(34), '$P', 'x$C')} in\n"
         for _ in range(self.random.randrange(1, 4)):
             pattern = self.one("x", "8|4", "x*", "*8*", "[0-9]", "fp8 | bf16", "$D", '"$A"', "?", "''", "(a*")
             found += f"  {pattern}) {self.block()} {self.one(';;', ';;', ';;', ';&', ';;&')}\n"
@@ -335,7 +351,9 @@ class Scripts:
         leave = self.one("", "", f"{self.condition()} && return\n")
         body = f"{local}{leave}{self.block()}"
         call = f"{self.one('', '', 'B=5 ')}{name} {self.words()}"
-        call = self.one(call, call, f"if {call}; then {self.block()}\nfi", f"{call} || {self.assignment()}", f"{call}; {call}")
+        call = self.one(
+            call, call, f"if {call}; then {self.block()}\nfi", f"{call} || {self.assignment()}", f"{call}; {call}"
+        )
         last = self.one("", "", "\nreturn 0", "\nreturn 1", "\nfalse")
         return f"{self.one(f'{name}()', f'function {name}')} {{\n{body}{last}\n}}\n{call}"
 

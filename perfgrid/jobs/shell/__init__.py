@@ -2,8 +2,8 @@
 
 A text becomes a tree (`parser`), and its commands are followed in order over variables that are known or not
 (`execution`). What depends on other commands, on files or on the environment is unread: a condition on it is followed
-both ways, values that differ are unread behind it, and commands under it are unsure. Names that no text sets are unread,
-too, and are presumed to be unset where a script asks for that (``${A:-1}``, ``[ -z "$A" ]``).
+both ways, values that differ are unread behind it, and commands under it are unsure. Names that no text sets are
+unread, too, and are presumed to be unset where a script asks for that (``${A:-1}``, ``[ -z "$A" ]``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from .script import NEVER, UNREAD
+from .script import MANY, NEVER, UNREAD
 
 MOST_NESTED = 60  # brackets and variables within each other
 _TOKEN = re.compile(
@@ -165,12 +165,11 @@ class Expression:
         """An assignment, or ``a ? b : c``."""
         self._deeper()
         name = self.tokens[self.at] if self.at + 1 < len(self.tokens) else ""
-        if name[:1].isalpha() or name[:1] == "_":
-            if self.tokens[self.at + 1] in ASSIGNS:
-                self.at += 2
-                value = self._assigned(name, self.tokens[self.at - 1], self._choice())
-                self.depth -= 1
-                return value
+        if (name[:1].isalpha() or name[:1] == "_") and self.tokens[self.at + 1] in ASSIGNS:
+            self.at += 2
+            value = self._assigned(name, self.tokens[self.at - 1], self._choice())
+            self.depth -= 1
+            return value
         value = self._binary(0)
         if self._next("?"):
             first = self._skipping(not value, self._commas)
@@ -217,15 +216,15 @@ class Expression:
 
     def _unary(self) -> int:
         signs = list[str]()
-        while sign := self._next("+", "-", "!", "~", "++", "--"):
-            signs.append(sign)
+        while one := self._next("+", "-", "!", "~", "++", "--"):
+            signs.append(one)
         name = self.tokens[self.at] if self.at < len(self.tokens) else ""
         if signs and len(signs[-1]) == 2 and (name[:1].isalpha() or name[:1] == "_"):
             self.at += 1
             value = self._assigned(name, signs.pop()[0] + "=", 1)
         else:
             value = self._single()
-        for sign in reversed([one for sign in signs for one in sign]):
+        for sign in reversed("".join(signs)):
             value = {"+": value, "-": -value, "!": int(not value), "~": ~value}[sign]
         return _wrapped(value)
 
@@ -261,7 +260,7 @@ class Expression:
         held = self.variables.value(name)
         if self.skipped:
             return 0
-        if not isinstance(held, list) or any(UNREAD in text for text in held):
+        if not isinstance(held, list) or any(MANY in text for text in held):
             raise NotComputed
         return self._of_text(held[place]) if -len(held) <= place < len(held) else 0
 

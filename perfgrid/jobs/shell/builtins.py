@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .arithmetic import computed
-from .assigned import assigned_by
 from .conditions import tested
 from .expansion import fields, joined
-from .nodes import Assignment, Simple, Text, Word
+from .nodes import Assignment, Simple
 from .parser import parsed
 from .scanner import NAME
-from .script import NEVER, UNREAD, Abandoned, Leaving
-from .state import Break, Continue, Exit, Return
+from .script import MANY, NEVER, UNREAD, Abandoned, Exit, Leaving
+from .state import Break, Continue, Return
 
 if TYPE_CHECKING:
     from .execution import Shell
@@ -51,19 +50,19 @@ def _set_list(shell: Shell, node: Assignment) -> None:
     texts, placed = list[str](), False
     for place, word in elements:
         if place is not None:  # known where it is the next one
-            placed |= computed(joined(shell, place), shell) != len(texts) or any(UNREAD in text for text in texts)
+            placed |= computed(joined(shell, place), shell) != len(texts) or any(MANY in text for text in texts)
             texts.append(joined(shell, word))
         else:
             texts += fields(shell, word)
     if placed or (shell.script.held.get(f"{node.name}: trait") and texts):
-        shell.put(node.name, UNREAD)
-    elif node.append and held != UNREAD:
+        shell.put(node.name, [MANY])
+    elif node.append and not (isinstance(held, str) and held[:1] == UNREAD):
         if any(place is not None for place, _ in elements):
-            shell.put(node.name, UNREAD)
+            shell.put(node.name, [MANY])
         else:
             shell.extend(node.name, texts)
     else:
-        shell.put(node.name, UNREAD if node.append else texts)
+        shell.put(node.name, [MANY] if node.append else texts)
     shell.charge(len(texts))
 
 
@@ -78,11 +77,16 @@ def _set_element(shell: Shell, node: Assignment, value: str) -> None:
         return
     texts = [held] if isinstance(held, str) else [] if held is None else held
     place = computed(index, shell)
-    unread = place is None or any(UNREAD in text for text in texts) or shell.script.held.get(f"{node.name}: trait")
+    unread = (
+        (isinstance(held, str) and held[:1] == UNREAD)
+        or place is None
+        or any(MANY in text for text in texts)
+        or shell.script.held.get(f"{node.name}: trait")
+    )
     if not unread and (place or 0) < -len(texts):
         raise Abandoned
     if unread or (place or 0) > len(texts):
-        shell.put(node.name, UNREAD)
+        shell.put(node.name, [MANY])
     elif place == len(texts):
         shell.extend(node.name, [value])
     else:
@@ -162,7 +166,7 @@ def _unset(shell: Shell, words: Words, node: Simple) -> Any:
             shell.put(name, None)
             shell.put(f"{name}: trait", NEVER)
         elif base:
-            shell.put(base[0], UNREAD)
+            shell.forget([base[0]])
             status = None
     return status
 
@@ -187,7 +191,7 @@ def _shift(shell: Shell, words: Words, node: Simple) -> Any:
     held, count = shell.script.held.get("@"), words[1] if len(words) > 1 else "1"
     if held is None:
         return None
-    known = count.isdecimal() and len(count) < 9 and not any(UNREAD in text for text in held[: int(count)])
+    known = count.isdecimal() and len(count) < 9 and not any(MANY in text for text in held[: int(count)])
     if not known:
         shell.forget("@")
         return None

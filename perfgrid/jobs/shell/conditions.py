@@ -1,4 +1,4 @@
-"""Whether a condition holds: ``[ ... ]`` by its number of words, ``[[ ... ]]`` by its tree; None where it is not known."""
+"""Whether a condition holds, None where it is not known: ``[ ]`` by its number of words, ``[[ ]]`` by its tree."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .arithmetic import computed
 from .braces import brace_expanded
 from .nodes import Arithmetic, Parameter, Text, Unread, Word
 from .operations import LONGEST_MATCHED, cased, cut, piece, replaced, slices
-from .script import NEVER, UNREAD, Abandoned, Exit, Script
+from .script import MANY, NEVER, UNREAD, Abandoned, Exit, Script
 
 PLAIN, SPLIT, QUOTED, BREAK = "plain", "split", "quoted", "break"
 Piece = tuple[str, str]  # how it is treated, text
@@ -99,6 +99,7 @@ def _split(shell: Shell, pieces: list[Piece]) -> list[str]:
         if kind is QUOTED:
             open_field = (open_field or "") + text
             continue
+        text = text.replace(UNREAD, MANY) if kind is SPLIT else text
         parts = [_unmatched(part) for part in (_divided(shell, text) if kind is SPLIT else [text])]
         if len(parts) > 1:
             found += [field for field in ((open_field or "") + parts[0],) if field or open_field is not None]
@@ -116,14 +117,14 @@ def _split(shell: Shell, pieces: list[Piece]) -> list[str]:
 def _unmatched(text: str) -> str:
     """A text up to a sign that stands for names of files, of which an execution knows."""
     found = re.search(r"[*?]", text)
-    return text[: found.start()] + UNREAD if found else text
+    return text[: found.start()] + MANY if found else text
 
 
 def _divided(shell: Shell, text: str) -> list[str]:
     """A text at its blanks; with other separators (IFS) one that holds them is not read."""
     separators = shell.value("IFS")
     if isinstance(separators, str) and set(separators) != set(_BLANKS):
-        return [UNREAD] if UNREAD in separators or any(sign in text for sign in separators) else [text]
+        return [MANY] if UNREAD in separators or any(sign in text for sign in separators) else [text]
     if not any(sign in text for sign in _BLANKS):
         return [text]
     return re.split(r"[ \t\n]+", text)
@@ -180,7 +181,7 @@ def _changed(shell: Shell, part: Parameter, value: Any) -> Any:
         numbers = [computed(joined(shell, one), shell) for one in arguments]
         if isinstance(value, list):
             shifted = part.name in ("@", "*")  # $0 stands before the first of the arguments
-            return [UNREAD] if shifted and numbers[0] in (0, None) else slices(["", *value][not shifted :], numbers)
+            return [MANY] if shifted and numbers[0] in (0, None) else slices(["", *value][not shifted :], numbers)
         change = lambda text: piece(text, numbers)  # noqa: E731
     elif operation[0] in "^,":
         change = (lambda text: cased(text, operation)) if not arguments[0] else None
@@ -211,7 +212,7 @@ def _several(shell: Shell, part: Parameter, value: Any) -> list[Piece]:
     if value is NEVER and shell.presuming > 1:
         shell.presume(part.name)
         value = []
-    texts = [UNREAD] if value is NEVER else value or []
+    texts = [MANY] if value is NEVER else value or []
     shell.charge(len(texts))
     if part.quoted and "*" in (part.name, part.index):
         separators = shell.value("IFS")
@@ -226,10 +227,10 @@ def _several(shell: Shell, part: Parameter, value: Any) -> list[Piece]:
 def _keys(held: Any) -> Any:
     """The places of a list, or the only key of a table, whose order is not known."""
     if isinstance(held, list):
-        return [UNREAD] if any(UNREAD in text for text in held) else [str(i) for i in range(len(held))]
+        return [MANY] if any(MANY in text for text in held) else [str(i) for i in range(len(held))]
     if isinstance(held, dict):
-        return list(held) if len(held) < 2 else [UNREAD]
-    return NEVER if held is NEVER else [] if held is None else [UNREAD]
+        return list(held) if len(held) < 2 else [MANY]
+    return NEVER if held is NEVER else [] if held is None else [MANY]
 
 
 def _listed(shell: Shell, part: Parameter) -> Any:
@@ -239,8 +240,10 @@ def _listed(shell: Shell, part: Parameter) -> Any:
         return NEVER if arguments is None else arguments
     held = shell.value(part.name)
     if isinstance(held, dict):
-        return list(held.values()) if len(held) < 2 else [UNREAD]
-    return [held] if isinstance(held, str) else [] if held is None else held
+        return list(held.values()) if len(held) < 2 else [MANY]
+    if isinstance(held, str):
+        return [MANY if held[:1] == UNREAD else held]  # perhaps a list
+    return [] if held is None else held
 
 
 def _text(shell: Shell, part: Parameter) -> Any:
@@ -250,12 +253,12 @@ def _text(shell: Shell, part: Parameter) -> Any:
         if arguments is None and shell.presuming:
             shell.presume("arguments")
             return "0"
-        return UNREAD if arguments is None or any(UNREAD in text for text in arguments) else str(len(arguments))
+        return UNREAD if arguments is None or any(MANY in text for text in arguments) else str(len(arguments))
     if name.isdecimal() and name != "0":
         if arguments is None:
             return NEVER
         before = arguments[: int(name[:6])]
-        known = not any(UNREAD in text for text in before) and len(name) < 6
+        known = not any(MANY in text for text in before) and len(name) < 6
         return UNREAD if not known else before[-1] if len(before) == int(name) else None
     if not (name[0].isalpha() or name[0] == "_"):
         return UNREAD
@@ -272,13 +275,13 @@ def _text(shell: Shell, part: Parameter) -> Any:
 
 def _element(held: Any, place: int | None) -> Any:
     """An element of a list; unread behind words of which the number is not known."""
-    if place is None:
+    if place is None or (isinstance(held, str) and held[:1] == UNREAD):
         return UNREAD
     held = [held] if isinstance(held, str) else [] if held is None else held
     if held is NEVER:
         return NEVER
     before = held[: place + 1] if place >= 0 else held
-    if any(UNREAD in text for text in before):
+    if any(MANY in text for text in before):
         return UNREAD
     return held[place] if -len(held) <= place < len(held) else None
 
@@ -287,7 +290,8 @@ def _length(shell: Shell, part: Parameter, value: Any) -> str:
     if value is NEVER and shell.presuming and isinstance(part.index, str):
         shell.presume(part.name)
         return "0"
-    if value is NEVER or any(UNREAD in text for text in ([value] if isinstance(value, str) else value or [])):
+    unread = UNREAD if isinstance(value, str) else MANY
+    if value is NEVER or any(unread in text for text in ([value] if isinstance(value, str) else value or [])):
         return UNREAD
     return str(len(value or ""))
 

@@ -59,7 +59,7 @@ class Assignment:
 
 @dataclass(eq=False)
 class Redirection:
-    """The word behind ``<``, ``>`` and others; of ``<<`` and ``<<<`` the text, which of ``<<`` is set at the line's end."""
+    """The word behind ``<``, ``>`` and others; of ``<<<`` and ``<<`` (set behind its line) the text."""
 
     operator: str
     word: Word

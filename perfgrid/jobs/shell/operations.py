@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .script import UNREAD, Abandoned
+from .script import MANY, UNREAD, Abandoned
 
 LONGEST_MATCHED = 500  # characters that are tried against a pattern
 
@@ -65,8 +65,8 @@ def piece(value: str, numbers: list[int | None]) -> str:
 def slices(values: list[str], numbers: list[int | None]) -> list[str]:
     """``${A[@]:first:count}`` of elements."""
     bounds = _bounds(len(values), numbers)
-    if bounds is None or any(UNREAD in text for text in values):
-        return [UNREAD]
+    if bounds is None or any(MANY in text for text in values):
+        return [MANY]
     return values[slice(*_within(bounds, len(values)))]
 
 

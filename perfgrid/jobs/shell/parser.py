@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from perfgrid.engine.errors import PerfgridError
-
+from .brackets import Brackets
 from .nodes import (
     AndOr,
     Assignment,
@@ -22,25 +21,16 @@ from .nodes import (
     Redirection,
     Sequence,
     Simple,
-    Test,
-    Text,
-    Unread,
     While,
     Word,
     literal,
 )
-from .scanner import ENDS_WORD, NAME, Scanner
+from .scanner import NAME
 
 DECLARES = ("declare", "typeset", "export", "local", "readonly")
-_BLANKS = re.compile(r"(?>[ \t]+|\\\n|#[^\n]*)*+")
-_RESERVED = re.compile(
-    r"(if|then|elif|else|fi|while|until|for|select|do|done|case|esac|function|time|coproc|\[\[|[{}!])(?=[ \t\n|&;()<>]|\\\n|$)"
-)
 _REDIRECTED = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-?|<>|<&|>&|>>|>\||<(?!\()|>(?!\()|&>>?)")
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[(?:[^\[\]\n]|\[[^\[\]\n]{0,50}\]){0,100}\])?(\+?)=")
 _FUNCTION = re.compile(r"[^\s|&;()<>$'\"`\\=]+[ \t]*\([ \t]*\)")
-_UNARY = re.compile(r"-[a-zA-Z](?=[ \t])")
-_BINARY = re.compile(r"(==|=~|=|!=|<|>|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef)(?=[ \t]))")
 _COPROCESS = re.compile(r"coproc[ \t]+([A-Za-z_]\w*[ \t]+(?=[({]))?")
 _COMPOUND = ("if", "while", "until", "for", "select", "case", "{", "[[")
 
@@ -55,56 +45,8 @@ def parsed(text: str, where: str) -> Sequence:
     return found
 
 
-class Parser(Scanner):
+class Parser(Brackets):
     """A place in a text, and the commands from there on."""
-
-    def blanks(self, lines: bool = False) -> None:
-        """Pass by blanks and comments; with ``lines`` by ends of lines, behind which here-documents stand."""
-        while True:
-            self.at = _BLANKS.match(self.text, self.at).end()  # type: ignore[union-attr]
-            if not lines or self.peek() != "\n":
-                return
-            self._line()
-
-    def _line(self) -> None:
-        """Pass by the end of a line, and the here-documents behind it."""
-        self.at += 1
-        awaited, self.awaited = self.awaited, []
-        for node, end, tabs, quoted in awaited:
-            lines = list[str]()
-            while self.at < len(self.text):
-                stop = self.text.find("\n", self.at)
-                stop = len(self.text) if stop < 0 else stop
-                line = self.text[self.at : stop]
-                self.at = min(stop + 1, len(self.text))
-                line = line.lstrip("\t") if tabs else line
-                if line == end:
-                    break
-                lines.append(line + "\n")
-            node.word = self._document("".join(lines), quoted)
-
-    def _document(self, text: str, quoted: bool) -> Word:
-        if quoted:
-            return (Text(text, True),)
-        try:
-            return tuple(Parser(text, self.where, self.depth + 1).parts("", quoted=True))
-        except PerfgridError:
-            return (Unread(True),)
-
-    def reserved(self) -> str:
-        """The reserved word that stands here, if one does."""
-        found = _RESERVED.match(self.text, self.at)
-        return found[1] if found else ""
-
-    def expect(self, *words: str) -> str:
-        """Pass by one of these words. PerfgridError for another one."""
-        self.blanks(lines=True)
-        for word in words:
-            if self.reserved() == word or (word in ("(", ")", "((") and self.peek(len(word)) == word):
-                self.at += len(word)
-                return word
-        found = self.reserved() or self.peek().strip()
-        self.fail(f"expected {' or '.join(words)}" + (f", found {found}" if found else ", the text ends"))
 
     def skip_commands(self) -> None:
         """Pass by commands up to ``)``."""
@@ -297,80 +239,6 @@ class Parser(Scanner):
         if not name or (self.reserved() not in _COMPOUND and self.peek() != "("):
             self.fail("a function needs a name and a body")
         return Function(name, self._command())
-
-    def _test(self) -> Command:
-        found = self._either()
-        self.blanks(lines=True)
-        if self.peek(2) != "]]":
-            self.fail("no closing ]]")
-        self.at += 2
-        return Test(found)
-
-    def _either(self) -> tuple:
-        """Conditions with ``||`` and ``&&`` between them, up to ``]]`` or ``)``."""
-        either = [self._every()]
-        while self.peek(2) == "||":
-            self.at += 2
-            either.append(self._every())
-        return ("or", *either)
-
-    def _every(self) -> tuple:
-        every = [self._condition()]
-        self.blanks(lines=True)
-        while self.peek(2) == "&&":
-            self.at += 2
-            every.append(self._condition())
-            self.blanks(lines=True)
-        return ("and", *every)
-
-    def _condition(self) -> tuple:
-        negated = False
-        self.blanks(lines=True)
-        while self.reserved() == "!":
-            negated, self.at = not negated, self.at + 1
-            self.blanks(lines=True)
-        if self.peek() == "(":
-            self.deeper()
-            self.at += 1
-            found = self._either()
-            self.expect(")")
-            self.depth -= 1
-        else:
-            found = self._comparison()
-        return ("not", found) if negated else found
-
-    def _comparison(self) -> tuple:
-        if unary := _UNARY.match(self.text, self.at):
-            self.at = unary.end()
-            self.blanks()
-            if word := self.word():
-                return (unary[0], word)
-            return ("-n", (Text(unary[0], False),))
-        left = self.word()
-        if not left:
-            self.fail("a condition is missing in [[")
-        self.blanks()
-        binary = _BINARY.match(self.text, self.at)
-        if binary is None:
-            return ("-n", left)
-        self.at = binary.end()
-        self.blanks()
-        right = self._pattern_of_match() if binary[1] == "=~" else self.word()
-        if not right:
-            self.fail(f"nothing behind {binary[1]} in [[")
-        return (binary[1], left, right)
-
-    def _pattern_of_match(self) -> Word:
-        """The word behind ``=~``, with brackets in it."""
-        parts, depth = self.parts(ENDS_WORD + "'\""), 0
-        while self.peek() and (self.peek() in "()|" or depth) and self.peek() != "\n":
-            depth += {"(": 1, ")": -1}.get(self.peek(), 0)
-            if depth < 0:
-                break
-            parts.append(Text(self.peek(), False))
-            self.at += 1
-            parts += self.parts(ENDS_WORD + "'\"")
-        return tuple(parts)
 
     def _redirections(self) -> tuple[Redirection, ...]:
         found = list[Redirection]()

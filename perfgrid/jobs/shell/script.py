@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from perfgrid.engine.errors import shortened
+
 LARGEST_SCRIPT = 2**18  # characters
-UNREAD = "\0"  # in a text: any characters, and any number of words, that only an execution would know
+UNREAD = "\0"  # in a text: any characters that only an execution would know
+MANY = UNREAD * 2  # in a word: any number of words
 NEVER = object()  # the value of a name that no text sets: the environment may
 
 
@@ -31,8 +35,13 @@ class CommandWords(list[str]):
     """The words of a command, with the variables that it is given (``A=1 command``)."""
 
     def __init__(self, words: list[str], environment: Mapping[str, str] | None = None):
-        super().__init__(words)
+        super().__init__(re.sub(f"{UNREAD}+", UNREAD, word) for word in words)
         self.environment = dict(environment or {})
+
+    @property
+    def title(self) -> str:
+        """The command in a few characters."""
+        return shortened(" ".join(self).replace(UNREAD, "..."), 60)
 
 
 class Script:

@@ -10,10 +10,11 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from .arithmetic import computed
 from .assigned import EVERY, assigned_by
-from .nodes import Function
-from .script import NEVER, UNREAD, Exit, Leaving, Script
+from .nodes import Command, Function
+from .script import MANY, NEVER, UNREAD, Leaving, Script
 
 LONGEST_WORD = 10_000
+MOST_NESTED = 60  # commands, and calls of functions, within each other
 MOST_WORDS = 20_000  # in a list
 MOST_WORK = 5_000_000  # about a microsecond each, and most scripts need a thousandth
 CONDITION = "set under a condition or in a loop, which is not executed"
@@ -57,6 +58,13 @@ class State:
         self.changes: list[dict[str, Any]] = []  # of open branches: name -> value before
         self.presuming, self.presumptions = 0, 0
         self.erroneous = False
+        self.doubts = 0  # branches and functions of which it is not known whether they run
+        self.checking = 0  # conditions, in which a failure does not end the script
+        self.depth, self.turns, self.loops = 0, 0, 0
+
+    def run(self, node: Command) -> Any:
+        """Run a command; its status is True, False, "likely" or None (not known)."""
+        raise NotImplementedError
 
     def charge(self, amount: int) -> None:
         """Count work. PerfgridError where it is too much."""
@@ -94,13 +102,11 @@ class State:
             more = f"({held or 0})+({text})" if append else text
             number = computed(more, self) if not isinstance(held, list) else None  # type: ignore[arg-type]
             self.put(name, UNREAD if number is None else str(number))
-        elif traits:
-            self.put(name, UNREAD)
-        elif isinstance(held, dict):
+        elif traits or isinstance(held, dict):
             self.put(name, UNREAD)
         elif isinstance(held, list):
             first = (held[0] if held else "") + text if append else text
-            self.put(name, [first, *held[1:]] if not any(UNREAD in one for one in held[:1]) else UNREAD)
+            self.put(name, [MANY] if any(MANY in one for one in held[:1]) else [first, *held[1:]])
         else:
             self.put(name, self.check((held or "") + text if append else text))
 
@@ -119,7 +125,7 @@ class State:
     def forget(self, names: Iterable[str]) -> None:
         """Set variables to what is not read."""
         for name in names:
-            self.put(name, [UNREAD] if name == "@" else UNREAD)
+            self.put(name, [MANY] if name == "@" or isinstance(self.script.held.get(name), list) else UNREAD)
 
     def functions(self) -> dict[str, Any]:
         """The bodies of functions by name."""
@@ -135,7 +141,7 @@ class State:
                 continue
             held = self.script.held.get(name)
             if append and isinstance(held, list):
-                self.put(name, [*held, UNREAD])
+                self.put(name, [*held, MANY])
             elif append and isinstance(held, str) and " " in held:
                 self.put(name, held[: held.rindex(" ") + 1] + UNREAD)
             else:
@@ -188,12 +194,12 @@ class State:
     def _merged(self, name: str, values: list[Any]) -> Any:
         """What several values have in common, with what may stand behind it."""
         if name == "@" or not name.isidentifier():
-            return [UNREAD] if name == "@" else UNREAD
+            return [MANY] if name == "@" else UNREAD
         known = [value for value in values if value is not None and value is not NEVER]
         if all(isinstance(value, list) for value in known):
             return _shared([value if isinstance(value, list) else [] for value in values])
         if not all(isinstance(value, str) for value in known):
-            return UNREAD
+            return [MANY] if any(isinstance(value, list) for value in known) else UNREAD
         words = [value.split() if isinstance(value, str) else [] for value in values]
         self.charge(sum(map(len, words)))
         return " ".join(_shared(words)) if any(len(one) > 1 or _flags(one) for one in words) else UNREAD
@@ -213,4 +219,4 @@ def _shared(lists: list[list[str]]) -> list[str]:
     while all(len(words) > same and words[same] == lists[0][same] for words in lists):
         same += 1
     flags = dict.fromkeys(flag for words in lists for flag in _flags(words[same:]))
-    return [*lists[0][:same], *([f"{UNREAD}{flag}={UNREAD}" for flag in flags] or [UNREAD])]
+    return [*lists[0][:same], *([f"{MANY}{flag}={UNREAD}" for flag in flags] or [MANY])]
