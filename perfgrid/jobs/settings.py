@@ -13,7 +13,7 @@ from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
-_WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
+_WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,)]+)"
 UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
 

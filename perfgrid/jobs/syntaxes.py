@@ -20,6 +20,7 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+PRESUMED = "set by no file: taken as unset, so that what the script states for that holds"
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -54,8 +55,10 @@ def parts_of(
         return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
-    script.commands, script.unsure, script.notes = [], [], []
+    script.commands, script.unsure, script.notes, script.presumed = [], [], [], {}
     script_of(text, file, script)
+    if script.presumed:
+        script.notes.append((", ".join(script.presumed), PRESUMED))
     if syntax == "variables":
         return [Part(file, list(script.variables.items()))], script.notes
     read = _flags if syntax == "flags" else _pairs

@@ -52,7 +52,7 @@ class Branches(State):
         self.join(left)
         return None
 
-    def _presumed(self, chosen: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    def _presumed(self, chosen: Callable[[], Any], other: Callable[[], Any], before: int) -> Any:
         """Run what follows from names that are presumed to be unset; if that ends the script, they are not."""
         script = self.script
         counts = len(script.commands), len(script.unsure), len(script.notes)
@@ -63,9 +63,12 @@ class Branches(State):
                 raise ended
             return status
         del script.commands[counts[0] :], script.unsure[counts[1] :], script.notes[counts[2] :]
+        for name in list(script.presumed)[before:]:
+            del script.presumed[name]
         return other()
 
     def _andor(self, node: AndOr) -> Any:
+        names = len(self.script.presumed)
         status, presumed = self._checked(node.first)
         for place, (sign, command) in enumerate(node.rest, 1):
             last, wanted = place == len(node.rest), sign == "&&"
@@ -75,7 +78,7 @@ class Branches(State):
                 if presumed:
                     keep, chosen = status, status
                     skip = lambda keep=keep: keep  # noqa: E731
-                    status = self._presumed(*((run, skip) if chosen is wanted else (skip, run)))
+                    status = self._presumed(*((run, skip) if chosen is wanted else (skip, run)), names)
                 elif status is wanted:
                     status = run()
             else:
@@ -105,6 +108,7 @@ class Branches(State):
         """The clauses of a condition from one on; those behind one that is not known are followed beside it."""
         possible = list[Command | None]()
         for place, (condition, body) in enumerate(node.clauses[start:], start):
+            names = len(self.script.presumed)
             verdict, presumed = self._condition(condition, bool(possible))
             if possible and verdict is not False:
                 possible.append(body)
@@ -116,7 +120,7 @@ class Branches(State):
                 return self.run(body)
             if verdict is True or verdict is False:
                 ways = [partial(self.run, body), partial(self._deeper_clauses, node, place + 1)]
-                return self._presumed(*(ways if verdict else reversed(ways)))
+                return self._presumed(*(ways if verdict else reversed(ways)), names)
             possible.append(body)
         if possible:
             return self._either([*possible, node.otherwise])

@@ -13,7 +13,7 @@ from .nodes import Assignment, Simple
 from .parser import parsed
 from .scanner import NAME
 from .script import MANY, NEVER, UNREAD, Abandoned, Exit, Leaving
-from .state import Break, Continue, Return
+from .state import Break, Continue, Return, State
 
 if TYPE_CHECKING:
     from .execution import Shell
@@ -24,7 +24,7 @@ _TRAITS = {"i": "integer", "l": "other", "u": "other", "n": "other", "r": "other
 _BLANKS = " \t\n"
 
 
-def set_variable(shell: Shell, node: Assignment) -> None:
+def set_variable(shell: State, node: Assignment) -> None:
     """Carry out one assignment."""
     name, append = node.name, node.append
     if node.elements is not None:
@@ -37,7 +37,7 @@ def set_variable(shell: Shell, node: Assignment) -> None:
         shell.put(f"{name}: export", True)
 
 
-def _set_list(shell: Shell, node: Assignment) -> None:
+def _set_list(shell: State, node: Assignment) -> None:
     elements = node.elements or ()
     held = shell.script.held.get(node.name)
     if isinstance(held, dict):
@@ -66,7 +66,7 @@ def _set_list(shell: Shell, node: Assignment) -> None:
     shell.charge(len(texts))
 
 
-def _set_element(shell: Shell, node: Assignment, value: str) -> None:
+def _set_element(shell: State, node: Assignment, value: str) -> None:
     held, index = shell.script.held.get(node.name), joined(shell, node.index or ())
     if isinstance(held, dict):
         if not index:
@@ -77,12 +77,9 @@ def _set_element(shell: Shell, node: Assignment, value: str) -> None:
         return
     texts = [held] if isinstance(held, str) else [] if held is None else held
     place = computed(index, shell)
-    unread = (
-        (isinstance(held, str) and held[:1] == UNREAD)
-        or place is None
-        or any(MANY in text for text in texts)
-        or shell.script.held.get(f"{node.name}: trait")
-    )
+    lost = isinstance(held, str) and held[:1] == UNREAD  # perhaps a list
+    unread = lost or place is None or any(MANY in text for text in texts)
+    unread = unread or shell.script.held.get(f"{node.name}: trait")
     if not unread and (place or 0) < -len(texts):
         raise Abandoned
     if unread or (place or 0) > len(texts):

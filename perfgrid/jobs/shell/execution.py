@@ -108,7 +108,7 @@ class Shell(Loops, Programs):
             statuses = [self._alone(command) for command in node.commands]
             sure = all(status is True for status in statuses)
             status = statuses[-1] if statuses[-1] is not True or sure else LIKELY  # see pipefail
-            status = status if status is not False else None if self.script.held.get("set -e") else False
+            status = None if status is False and self.script.held.get("set -e") else status
         else:
             status = self._checked(node.commands[0])[0] if node.negated else self.run(node.commands[0])
         if node.negated:

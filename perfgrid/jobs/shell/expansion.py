@@ -42,7 +42,7 @@ class Shell(Protocol):
         """Set variables to what is not read."""
         ...
 
-    def forget_assigned(self, node: Any) -> None:
+    def forget_assigned(self, node: Any) -> Any:
         """Set what a node may assign to what is not read."""
         ...
 
@@ -314,7 +314,7 @@ def _with_default(shell: Shell, part: Parameter, value: Any) -> list[Piece]:
         shell.forget_assigned(part.arguments)
         return [(kind, UNREAD)]
     if holds and operation != "+":
-        return _several(shell, part, value) if several else [(kind, value)]
+        return _several(shell, part, value) if several else [(kind, str(value))]
     if operation == "?":
         if value is not NEVER:
             raise Exit(False)

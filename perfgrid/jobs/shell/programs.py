@@ -21,7 +21,7 @@ _DECIDES = re.compile(
 )
 _HANDS_ON = re.compile(r"-[a-z]*c")  # an option of shells: the next word is a command
 _SHELLS = ("bash", "sh", "zsh", "dash", "sbatch", "qsub", "bsub", "ssh", "source", ".")
-_MADE = re.compile(rf"{MANY}(.*={UNREAD})", re.DOTALL)  # an option that a branch may add
+_MADE = re.compile(rf"{MANY}+([^{UNREAD}]+=){UNREAD}+")  # an option that a branch may add
 
 
 class Programs(Branches):
@@ -110,4 +110,4 @@ def _base(word: str) -> str:
 def _made(word: str) -> str:
     """A word of a command; an option that a branch may add, by its name."""
     found = _MADE.fullmatch(word)
-    return found[1] if found else word
+    return found[1] + UNREAD if found else word
