@@ -13,7 +13,7 @@ from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
-_WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,)]+)"
+_WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
 UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
 
@@ -90,7 +90,8 @@ def _word_of(key: str, text: str) -> str:
     """What stands behind a key in a text, and what is assigned to the variable that it is, perhaps more than once."""
 
     def behind(name: str, signs: str) -> str:
-        return " or ".join(dict.fromkeys(re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)))
+        found = re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)
+        return " or ".join(dict.fromkeys(word if "(" in word else word.rstrip(")") for word in found))
 
     word = behind(key.rpartition(".")[2], r"(?:\s*[=:]\s*|[ \t]+(?:\\\n\s*)?)")
     variable = _PLACEHOLDER.fullmatch(word.strip("\"'"))

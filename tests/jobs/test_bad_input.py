@@ -132,7 +132,8 @@ def test_scripts_are_read_and_never_executed(tmp_path):
         ("A=x\nif [ $A = x ] || [ $Q = 1 ]; then\nB=1\nfi", {"A": "x", "B": "1"}),
         ("A=x\nif [ $Q = x ]; then\nif [ $A = x ]; then\nB=1\nfi\nfi\nC=1", {"A": "x", "B": UNREAD, "C": "1"}),
         ("f() {\nA=1\n}\nB=2", {"B": "2"}),
-        ("A=$((1/0))", {"A": "\0"}),
+        ("A=$((1/0)); A=2\nB=1", {"B": "1"}),
+        ("A=$((Q/2))", {"A": UNREAD}),
     ],
 )
 def test_assignments_of_a_script(script, variables):

@@ -46,6 +46,9 @@ class Programs(Branches):
     def _before(self, node: Simple) -> dict[str, Any]:
         """Set the variables before a command; the values that they have had, unread where a value sets one itself."""
         before = {one.name: self.script.held.get(one.name, NEVER) for one in node.assignments}
+        for name, value in before.items():
+            if isinstance(value, list):
+                self.put(name, list(value))  # `extend` may change it in place
         for one in node.assignments:
             if literal(one.value) is None:
                 within = assigned_by(one.value, {}, self.charge)

@@ -185,7 +185,8 @@ class State:
             current = self.script.held.get(name, NEVER)
             values = [one.get(name, current) for one in changes]
             if all(_same(value, values[0]) for value in values):
-                self.put(name, values[0])
+                if not _same(values[0], current):  # else the list before stays its own object: see `extend`
+                    self.put(name, values[0])
             else:
                 self.put(name, self._merged(name, values))
                 if name.isidentifier():
