@@ -94,7 +94,8 @@ def _word_of(key: str, text: str) -> str:
     """What stands behind a key in a text, and what is assigned to the variable that it is, perhaps more than once."""
 
     def behind(name: str, signs: str) -> str:
-        return " or ".join(dict.fromkeys(re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)))
+        found = re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)
+        return " or ".join(dict.fromkeys(word if "(" in word else word.rstrip(")") for word in found))
 
     word = behind(key.rpartition(".")[2], r"(?:\s*[=:]\s*|[ \t]+(?:\\\n\s*)?)")
     variable = _PLACEHOLDER.fullmatch(word.strip("\"'"))

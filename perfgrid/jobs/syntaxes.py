@@ -13,7 +13,7 @@ from perfgrid.catalog.reading import from_json, from_toml, from_yaml
 from perfgrid.engine.errors import PerfgridError, shortened, shown
 
 from .recipes import recipes_of
-from .shell import Script, script_of
+from .shell import CommandWords, Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
@@ -21,6 +21,7 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+PRESUMED = "set by no file: taken as unset, so that what the script states for that holds"
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -52,8 +53,10 @@ def parts_of(
         return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
-    script.commands, script.unsure, script.notes = [], [], []
+    script.commands, script.unsure, script.notes, script.presumed = [], [], [], {}
     script_of(text, file, script)
+    if script.presumed:
+        script.notes.append((", ".join(script.presumed), PRESUMED))
     if syntax == "variables":
         return [Part(file, list(script.variables.items()))], script.notes
     read = _flags if syntax == "flags" else _pairs
@@ -61,15 +64,17 @@ def parts_of(
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
         stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        parts.append(Part(words.title, stated, unsure=unsure, named=bool(own)))
     return parts, script.notes
 
 
-def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a script of a framework makes of variables before it."""
-    for key, name in launchers.get(words[0].rpartition("/")[2], {}).items():
-        if isinstance(name, int) or name in script.variables:
-            yield key, name if isinstance(name, int) else script.variables[name]
+def _handed_on(words: CommandWords, script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a script of a framework makes of the variables that it is given."""
+    handed = launchers.get(words[0].rpartition("/")[2], {})
+    variables = {**script.variables, **words.environment} if handed else {}
+    for key, name in handed.items():
+        if isinstance(name, int) or name in variables:
+            yield key, name if isinstance(name, int) else variables[name]
 
 
 def launched(words: list[str], programs: Iterable[str]) -> list[str]:
