@@ -6,6 +6,7 @@ what it fixes, and what it takes where a configuration leaves a key out. Reading
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -15,7 +16,8 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError
 
 from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
-from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, counted_kinds
+from .checkpoints import published
+from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, listed_kinds
 from .reading import from_json, read_text
 from .schema import Value, Variable, convert
 from .writing import table_text, value_text
@@ -26,7 +28,6 @@ _DROPOUT = (
 )  # fmt: skip
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
-_FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
 _MARKS = {
     "moe": "experts",
     "mla": "kv_lora_rank",
@@ -85,7 +86,8 @@ class _Reading:
         self.config, self.row, self.variables, self.where = config, row, variables, where
         self.kind = config["model_type"]
         self.read = {"model_type"}
-        self.kinds: tuple[str, Mapping[str, int]] | None = None  # of layers, by the key that says them
+        self.kinds: tuple[str, list[str]] | None = None  # of each layer, by the key that says them
+        self.sparse: set[int] = set()  # layers with experts, the first layer being 0
 
     def imported(self) -> Imported:
         """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
@@ -101,8 +103,6 @@ class _Reading:
             if (value := self._stated(quantity)) is not None:
                 found[quantity] = value
         found["dropout"] = max(self._size(key, 0.0) for key in _DROPOUT) > 0
-        if (stored := self._published()) in self.variables["published_precision"].codes:
-            found["published_precision"] = stored
         self._layers(found)
         self._special(found)
         hidden, heads = self._need(found, "hidden_size"), self._need(found, "heads")
@@ -119,11 +119,25 @@ class _Reading:
                 self._need(found, quantity)
         found = {q: convert(self.variables[q], value, f"{self.where}, {q}") for q, value in found.items()}
         self._contradictions(found)
-        return found
+        quantised, place = self._at("quantization_config"), f"{self.where}, quantization_config"
+        return found | published(quantised, found, self._parts(found), self.variables, place)
+
+    def _parts(self, found: Mapping[str, Value]) -> list[tuple[str, ...]]:
+        """The parts of the model that each layer has, in order; of blocks that are counted apart, each is a part."""
+        of_kind = dict.fromkeys((FULL, WINDOW), ("attention",)) | {RECURRENT: ("mixer",), DENSE: ("ffn",)}
+        of_kind[SPARSE] = ("experts", "shared")
+        if self.row.blocks and self.kinds is not None:
+            return [of_kind[kind] for kind in self.kinds[1]]
+        layers = range(int(self._need(found, "layers")))
+        first = [("attention",)] * len(layers) if self.kinds is None else [of_kind[kind] for kind in self.kinds[1]]
+        first = [("attention", "mixer")] * len(layers) if self.row.parallel else first
+        indexed = ("indexer",) if found.get("index_layers") else ()
+        second = [of_kind[SPARSE if found.get("experts") and i in self.sparse else DENSE] for i in layers]
+        return [(*mixing, *indexed, *feeding) for mixing, feeding in zip(first, second, strict=True)]
 
     def _asked(self, quantity: str, variable: Variable, found: dict[str, Value]) -> bool:
         """Whether an entry needs a quantity: all of a block that the model has; a 0 there is none at all."""
-        if variable.block is None:
+        if variable.block in (None, "published"):
             return True
         if variable.block == "mixer":
             return "mixer_layers" in found and variable.kind != "label"
@@ -204,17 +218,6 @@ class _Reading:
             raise self._error(f" lacks {keys} ({self.variables[quantity].meaning}), which {self.kind} needs")
         return float(found[quantity])  # pyright: ignore[reportArgumentType] (sizes and flags)
 
-    def _published(self) -> str:
-        """The number format of quantised weights, by their method or by their type and bits; empty if unknown."""
-        method = self._at("quantization_config.quant_method")
-        if isinstance(method, str) and method in _FORMATS:
-            return _FORMATS[method]
-        group = self._at("quantization_config.config_groups.group_0.weights")  # of compressed tensors
-        about = group or self._at("quantization_config")
-        if not isinstance(about, Mapping):
-            return ""
-        return f"{'fp' if about.get('type') == 'float' else 'int'}{about.get('num_bits', about.get('bits'))}"
-
     def _special(self, found: dict[str, Value]) -> None:
         """What a few architectures say by other means than one key."""
         if self.kind in _FALCONS and not self._flag("new_decoder_architecture", self.kind == "RefinedWeb"):
@@ -247,7 +250,7 @@ class _Reading:
     def _layers(self, found: dict[str, Value]) -> None:
         """How many layers have attention, a recurrent mixer and a feed-forward part, and the widths of the mixer."""
         stated = None if self.row.blocks and "layers" not in found else self._need(found, "layers")
-        self.kinds = counted_kinds(self.row, self._at, stated, self.where)
+        self.kinds = listed_kinds(self.row, self._at, stated, self.where)
         if "mixer" not in self.row.fixed:
             return
         if self.row.parallel:
@@ -256,7 +259,7 @@ class _Reading:
             keys = " or ".join((*self.row.layer_lists, *self.row.layer_numbers))
             raise self._error(f" lacks {keys} (the kinds of the layers), which {self.kind} needs")
         else:
-            self._kinds(found, *self.kinds)
+            self._kinds(found, self.kinds[0], Counter(self.kinds[1]))
         if self.row.state_format and (held := self._at(self.row.state_format)) is not None:
             if not isinstance(held, str) or held not in _STATES:
                 expressed = ", ".join(_STATES)
@@ -276,7 +279,7 @@ class _Reading:
             width = f"{found['mixer_value_dim']:g}"
             raise self._contradiction(f"{heads:g} mixer heads of {width} are not {inner:g} wide")
 
-    def _kinds(self, found: dict[str, Value], key: str, kinds: Mapping[str, int]) -> None:
+    def _kinds(self, found: dict[str, Value], key: str, kinds: Counter[str]) -> None:
         """Layers by the numbers of their kinds; of two blocks that are one layer, each may be a part."""
         attending, recurrent, dense, sparse = kinds[FULL] + kinds[WINDOW], kinds[RECURRENT], kinds[DENSE], kinds[SPARSE]
         layers = attending + recurrent
@@ -323,6 +326,7 @@ class _Reading:
             key, placed = row.layer_kinds, [i for i, kind in enumerate(kinds) if kind == "sparse"]
         if row.expert_list and (experts := self._at(row.expert_list)):
             key, placed = row.expert_list, self._numbers(row.expert_list, experts, layers)
+        self.sparse = {*placed}
         if not key:
             return
         step = placed[1] - placed[0] if len(placed) > 1 else 1
@@ -361,7 +365,7 @@ class _Reading:
             if not self._flag(key, missing):
                 found[quantity], windowed = 0.0, 0.0 if quantity == "window" else windowed
         if self.kinds is not None:
-            windowed = float(self.kinds[1][WINDOW])
+            windowed = float(self.kinds[1].count(WINDOW))
             if windowed and not found.get("window"):
                 raise self._contradiction(f"{self.kinds[0]} has windows, {self.row.keys_of('window')[0]} has none")
             if found.get("window") and not windowed and "mixer_layers" in found:
