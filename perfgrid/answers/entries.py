@@ -8,24 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.catalog.huggingface import imported, read_config
+from perfgrid.catalog.huggingface import CONFIG, Imported, imported, read_config
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 
-CONFIG = "config.json"
 OWN_MODEL = "huggingface2026models"  # source of a model that is read from a configuration
 _CHANGED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")  # NAME[quantity=value, quantity=2x]
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 def model_of(catalog: Catalog, model: str | Path) -> Entry:
-    """A model of the catalog, or of a ``config.json`` or a folder with one. PerfgridError for neither.
+    """A model of the catalog, or of a ``config.json`` or a folder with one. Errors as of `model_with_remarks`."""
+    return model_with_remarks(catalog, model)[0]
 
-    Also for a configuration that is not understood as a whole: such an entry is to be looked at before it is used.
+
+def model_with_remarks(catalog: Catalog, model: str | Path) -> tuple[Entry, list[str]]:
+    """A model of the catalog, or of a ``config.json`` or a folder with one, and what was left out of the latter.
+
+    PerfgridError for neither, and for a configuration that is not understood as a whole: such an entry is to be looked
+    at before it is used.
     """
     if (found := catalog.tables["model"].get(str(model))) is not None:
-        return found
+        return found, []
     path = Path(model)
     path = path / CONFIG if path.is_dir() else path
     if not path.is_file():
@@ -45,7 +50,17 @@ def model_of(catalog: Catalog, model: str | Path) -> Entry:
     while name in catalog.tables["model"]:  # a saved study names both catalogs
         name += "-own"
     known = {quantity: value for quantity, value in filled.items() if value is not None}
-    return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL))
+    return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL)), _remarks(own, path)
+
+
+def _remarks(own: Imported, path: Path) -> list[str]:
+    """What a configuration says that was not taken in."""
+    found = []
+    if own.keys.ignored:
+        found.append(f"{path}: taken to be without effect, as words and flags: {', '.join(own.keys.ignored)}")
+    if own.towers:
+        found.append(f"{path}: not counted, beside the language model: {', '.join(own.towers)}")
+    return [printable(remark) for remark in found]
 
 
 def with_device(catalog: Catalog, device: str) -> tuple[Catalog, str]:

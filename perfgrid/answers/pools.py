@@ -73,7 +73,6 @@ def serve_pools(
     named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking = (
         {"batch_rule": "clients", "batch": clients} if rate is None else {"batch_rule": "rate", "request_rate": rate}
@@ -86,13 +85,12 @@ def serve_pools(
         "where": f"prefill_devices + decode_devices <= {devices}",
         "axes": {"model": [asked.model.name]},
         "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
-        | {"weight_precision": stored, "kv_precision": kept}
-        | asked.kept_wide(precision)
+        | asked.stored(precision)
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
     for pool, own in stated.items():
-        content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or stored)
+        content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or asked.published)
     study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)

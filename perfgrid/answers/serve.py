@@ -134,10 +134,9 @@ def serve(
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
-    products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
+    products = asked.products(asked.published) if precision is None else [precision] * len(asked.devices)
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
-    parameters |= {"weight_precision": stored, "kv_precision": kept} | asked.kept_wide(precision)
+    parameters |= asked.stored(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
         parameters |= {"batch_rule": "rate", "request_rate": rate}
@@ -174,7 +173,8 @@ def serve(
             "minimize" if least else "maximize": decisive,
         },
     }
-    formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
+    weights, cache = asked.published_formats, parameters["kv_precision"]
+    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
     assumed = {"precision": formats} if precision is None else {}
     if arriving and variation is None:
         assumed["variation"] = "all prompts are of one length, all answers, too"

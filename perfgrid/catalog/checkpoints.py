@@ -7,59 +7,23 @@ part of the model takes the mean of its modules over all layers, by their weight
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError
 
-from .modules import PARTS, Module, Patterns, modules_of, outside_modules
-from .number_formats import NUMBER_FORMATS, SIXTEEN_BITS, NumberFormat
+from .modules import PARTS, modules_of, outside_modules
+from .number_formats import NUMBER_FORMATS, SIXTEEN_BITS
+from .quantisation import Scheme, scheme_of
 from .reading import from_json, read_text
 from .schema import Entry, Value, Variable
 
 BESIDE = "hf_quant_config.json"  # of ModelOpt, in the folder of a config.json
 PUBLISHED = "published"  # word of ``weight_precision``: each part of a model as its checkpoint holds it
-NORMAL_FLOAT = NumberFormat("int4", 4, 64, 32)  # NF4 and FP4 of bitsandbytes (dettmers2023qlora)
-_ALGORITHMS = {  # of ModelOpt
-    "FP8": NUMBER_FORMATS["fp8"],
-    "FP8_PER_CHANNEL_PER_TOKEN": NUMBER_FORMATS["fp8"],
-    "FP8_PB_WO": NumberFormat("fp8", 8, 128 * 128, 32),
-    "NVFP4": NUMBER_FORMATS["fp4"],
-    "W4A16_NVFP4": NUMBER_FORMATS["fp4"],
-    "NVFP4_AWQ": NUMBER_FORMATS["fp4"],
-    "W4A8_MXFP4_FP8": NUMBER_FORMATS["mxfp4"],
-    "MXFP4": NUMBER_FORMATS["mxfp4"],
-    "MXFP8": NumberFormat("fp8", 8, 32, 8),
-    "W4A16_AWQ": NUMBER_FORMATS["int4"],
-    "W4A8_AWQ": NUMBER_FORMATS["int4"],
-    "W8A16": NUMBER_FORMATS["int8"],
-    "W8A8_SQ_PER_CHANNEL": NUMBER_FORMATS["int8"],
-}
-_CACHES = {"FP8": "fp8", "NVFP4": "fp4"}  # formats of the cache by the words of ModelOpt
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """Which modules have which format: what is left out first, then those named, then all others."""
-
-    everything: NumberFormat | None = None
-    named: tuple[tuple[Patterns, NumberFormat], ...] = ()
-    ignored: tuple[Patterns, ...] = ()
-    only: frozenset[str] = frozenset(PARTS)  # parts of the model that ``everything`` is said of
-    head: bool = False  # whether the output head is a module like others
-    kept: str = "bf16"  # format of the cache
-
-    def format_of(self, module: Module, layer: int) -> NumberFormat:
-        """The format of a module; 16 bits where it is not quantised."""
-        if any(patterns.name(module, layer) for patterns in self.ignored):
-            return SIXTEEN_BITS
-        for patterns, form in self.named:
-            if patterns.name(module, layer):
-                return form
-        apart = module.part == "embedding" or (module.part == "head" and not self.head)
-        return SIXTEEN_BITS if apart or module.part not in self.only else self.everything or SIXTEEN_BITS
+_WORDS = {"ffn": "dense blocks", "shared": "shared experts", "mixer": "recurrent layers"}  # of parts, in texts
+NEARLY = 0.01  # sizes that differ by less are told as one format
 
 
 @dataclass(frozen=True)
@@ -92,7 +56,7 @@ def published(
         return {}
     if not isinstance(about, Mapping):
         raise PerfgridError(f"{where} must be a table, found {type(about).__name__}")
-    scheme = _scheme(about, where)
+    scheme = scheme_of(about, where)
     weights = _weights(scheme, found, layers)
     stated: dict[str, Value] = {}
     if weights.most != SIXTEEN_BITS.word or any(size < SIXTEEN_BITS.element_size for size in weights.sizes.values()):
@@ -121,203 +85,6 @@ def _weights(scheme: Scheme, found: Mapping[str, Value], layers: Iterable[tuple[
     return Weights(sizes, elements)
 
 
-# ---- methods of quantisation ----------------------------------------------------------------------------------------
-
-
-def _scheme(about: Mapping[str, Any], where: str) -> Scheme:
-    """Which modules have which format, by the method that a checkpoint names."""
-    method = about.get("quant_method", "modelopt" if "quant_algo" in about else None)
-    if not isinstance(method, str) or method not in _METHODS:
-        expressed = ", ".join(_METHODS)
-        raise PerfgridError(
-            f"{where}.quant_method = {printable(str(method))[:60]!r} is not expressed{nearest(str(method), _METHODS)}; "
-            f"expressed are {expressed}"
-        )
-    left_out = [key for key in _LEFT_OUT if about.get(key) is not None]
-    ignored = tuple(Patterns(about[key], f"{where}.{key}") for key in left_out)
-    scheme = _METHODS[method](about, where)
-    return replace(scheme, ignored=(*ignored, *scheme.ignored), kept=_kept(about, where))
-
-
-_LEFT_OUT = ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude")
-
-
-def _kept(about: Mapping[str, Any], where: str) -> str:
-    """The format of the cache that a checkpoint asks for."""
-    if isinstance(scheme := about.get("kv_cache_scheme"), Mapping):
-        return _spec(scheme, f"{where}.kv_cache_scheme").word
-    algorithm = about.get("kv_cache_quant_algo")
-    if algorithm is not None and str(algorithm).upper() not in (*_CACHES, "NONE"):
-        raise PerfgridError(
-            f"{where}.kv_cache_quant_algo = {printable(str(algorithm))[:60]!r} is not expressed, only "
-            f"{', '.join(_CACHES)}{nearest(str(algorithm), _CACHES)}"
-        )
-    return _CACHES.get(str(algorithm).upper(), "bf16")
-
-
-def _whole(about: Mapping[str, Any], key: str, where: str, missing: int) -> int:
-    """A number of bits or elements; -1 and null stand for all elements of a row."""
-    value = about.get(key)
-    if value is None:
-        return missing
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or not -1 <= value <= 2**20:
-        raise PerfgridError(f"{where}.{key} must be a whole number, found {str(value)!r:.60}")
-    return max(int(value), 0)
-
-
-def integers(bits: int, group: int, zero_point: bool, where: str) -> NumberFormat:
-    """Integers in groups with a 16-bit scale, and a zero point of as many bits as an element; 0: one of a row."""
-    if not 2 <= bits <= 8:
-        raise PerfgridError(f"{where} has integers of {bits} bits, which are not expressed, only 2 to 8")
-    return NumberFormat("int4" if bits <= 4 else "int8", bits, group, 16, bits if zero_point else 0)
-
-
-def _spec(about: Mapping[str, Any], where: str, method: str = "") -> NumberFormat:
-    """The format of compressed tensors: bits, type, and what shares a scale."""
-    bits, group = _whole(about, "num_bits", where, 8), _whole(about, "group_size", where, 0)
-    if about.get("type", "int") not in ("int", "float"):
-        raise PerfgridError(f"{where}.type = {str(about.get('type'))!r:.60} is not expressed, only 'int' and 'float'")
-    if about.get("type", "int") == "int":
-        return integers(bits, group, about.get("symmetric") is False, where)
-    if bits == 4:
-        exponents = "mxfp4" in method or "uint8" in str(about.get("scale_dtype")) or group == 32
-        return NUMBER_FORMATS["mxfp4" if exponents else "fp4"]
-    if bits != 8:
-        raise PerfgridError(f"{where} has floating point of {bits} bits, which is not expressed, only 4 and 8")
-    block = about.get("block_structure")
-    return NumberFormat("fp8", 8, _area(block, where), 32) if block else NumberFormat("fp8", 8, group, 8 if group else 0)
-
-
-def _area(block: Any, where: str) -> int:
-    """The elements of a block of rows and columns."""
-    if not isinstance(block, list) or len(block) != 2 or any(not isinstance(n, int) or not 0 < n < 2**20 for n in block):
-        raise PerfgridError(f"{where}: a block of weights is two whole numbers, found {str(block)!r:.60}")
-    return block[0] * block[1]
-
-
-def _fp8(about: Mapping[str, Any], where: str) -> Scheme:
-    block = about.get("weight_block_size")
-    return Scheme(NumberFormat("fp8", 8, _area(block, where), 32) if block else NUMBER_FORMATS["fp8"])
-
-
-def _compressed(about: Mapping[str, Any], where: str) -> Scheme:
-    groups = about.get("config_groups")
-    if not isinstance(groups, Mapping):
-        raise PerfgridError(f"{where}.config_groups must be a table, found {type(groups).__name__}")
-    everything, named = None, []
-    for name, group in groups.items():
-        place = f"{where}.config_groups.{printable(str(name))}"
-        weights, targets = (group.get(key) for key in ("weights", "targets")) if isinstance(group, Mapping) else (0, 0)
-        if weights is None:
-            continue
-        if not isinstance(weights, Mapping) or not isinstance(targets, list):
-            raise PerfgridError(f"{place} must be a table with weights and targets")
-        form = _spec(weights, f"{place}.weights", str(group.get("format") or about.get("format")))
-        if "Linear" in targets:
-            everything = form
-        if others := [target for target in targets if target not in ("Linear", "Embedding")]:
-            named.append((Patterns(others, f"{place}.targets"), form))
-        if "Embedding" in targets:
-            named.append((Patterns(["embed_tokens", "embeddings"], place), form))
-    return Scheme(everything, tuple(named), head=True)
-
-
-def _modelopt(about: Mapping[str, Any], where: str) -> Scheme:
-    algorithm = str(about.get("quant_algo") or "").upper()
-    if algorithm != "MIXED_PRECISION":
-        return Scheme(_algorithm(about, where), head=True)
-    listed = about.get("quantized_layers")
-    if not isinstance(listed, Mapping):
-        raise PerfgridError(f"{where} has mixed precision, but no table quantized_layers")
-    by_format: dict[NumberFormat, list[str]] = defaultdict(list)
-    for name, own in listed.items():
-        if not isinstance(own, Mapping):
-            raise PerfgridError(f"{where}.quantized_layers: {printable(str(name))[:80]} must be a table")
-        by_format[_algorithm(own, f"{where}.quantized_layers")].append(str(name))
-    return Scheme(named=tuple((Patterns(names, where), form) for form, names in by_format.items()))
-
-
-def _algorithm(about: Mapping[str, Any], where: str) -> NumberFormat:
-    """The format of an algorithm of ModelOpt, in groups of the stated size where it is one of integers."""
-    word = str(about.get("quant_algo") or "").upper()
-    if word not in _ALGORITHMS:
-        expressed = ", ".join(_ALGORITHMS)
-        raise PerfgridError(f"{where}.quant_algo = {printable(word)[:60]!r} is not expressed, only {expressed}")
-    form = _ALGORITHMS[word]
-    group = _whole(about, "group_size", where, form.block)
-    return replace(form, block=group) if form.word == "int4" else form
-
-
-def _awq(about: Mapping[str, Any], where: str) -> Scheme:
-    bits = _whole(about, "bits" if "bits" in about else "w_bit", where, 4)
-    group = _whole(about, "group_size" if "group_size" in about else "q_group_size", where, 128)
-    return Scheme(integers(bits, group, about.get("zero_point", True) is not False, where))
-
-
-def _gptq(about: Mapping[str, Any], where: str) -> Scheme:
-    """GPTQ and those that write as it does: zero points are stored, also where they are all alike."""
-    bits, group = _whole(about, "bits", where, 4), _whole(about, "group_size", where, 128)
-    dynamic = about.get("dynamic") or {}
-    if not isinstance(dynamic, Mapping):
-        raise PerfgridError(f"{where}.dynamic must be a table, found {type(dynamic).__name__}")
-    named, left_out = [], []
-    for pattern, own in dynamic.items():
-        sign, text = (pattern[:2], pattern[2:]) if pattern[:2] in ("+:", "-:") else ("+:", pattern)
-        place = f"{where}.dynamic"
-        if sign == "-:":
-            left_out.append(f"re:{text}")
-        elif isinstance(own, Mapping):
-            held = (_whole(own, "bits", place, bits), _whole(own, "group_size", place, group))
-            named.append((Patterns([f"re:{text}"], place), integers(*held, True, place)))
-    ignored = (Patterns(left_out, f"{where}.dynamic"),) if left_out else ()
-    return Scheme(integers(bits, group, True, where), tuple(named), ignored, head=about.get("lm_head") is True)
-
-
-def _bitsandbytes(about: Mapping[str, Any], where: str) -> Scheme:
-    if about.get("load_in_8bit", about.get("_load_in_8bit")):
-        return Scheme(NUMBER_FORMATS["int8"])
-    double = about.get("bnb_4bit_use_double_quant") is True  # scales in 8 bits, in groups of 256
-    return Scheme(replace(NORMAL_FLOAT, scale_bits=8 + 32 / 256) if double else NORMAL_FLOAT)
-
-
-def _quark(about: Mapping[str, Any], where: str) -> Scheme:
-    """Quark of AMD: one format for all layers, others by name."""
-
-    def form(own: Any, place: str) -> NumberFormat | None:
-        weight = own.get("weight") if isinstance(own, Mapping) else None
-        if not isinstance(weight, Mapping):
-            return None
-        word, group = str(weight.get("dtype")), _whole(weight, "group_size", place, 0)
-        if word.startswith("fp8"):
-            return NUMBER_FORMATS["fp8"]
-        if word.startswith("fp4"):
-            return NUMBER_FORMATS["mxfp4" if group in (0, 32) else "fp4"]
-        if word.startswith(("int", "uint")) and (bits := "".join(c for c in word if c.isdecimal())):
-            return integers(int(bits[:2]), group, word.startswith("uint"), place)
-        raise PerfgridError(f"{place}.weight.dtype = {printable(word)[:60]!r} is not expressed, only fp8, fp4, int")
-
-    everything = form(about.get("global_quant_config"), f"{where}.global_quant_config")
-    listed = about.get("layer_quant_config") or {}
-    if not isinstance(listed, Mapping):
-        raise PerfgridError(f"{where}.layer_quant_config must be a table, found {type(listed).__name__}")
-    place = f"{where}.layer_quant_config"
-    named = [(Patterns([str(name)], place), form(own, place) or SIXTEEN_BITS) for name, own in listed.items()]
-    return Scheme(everything, tuple(named))
-
-
-_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {
-    "fp8": _fp8,
-    "fbgemm_fp8": _fp8,
-    "mxfp4": lambda about, where: Scheme(NUMBER_FORMATS["mxfp4"], only=frozenset({"experts"})),
-    "compressed-tensors": _compressed,
-    **dict.fromkeys(("modelopt", "modelopt_fp4", "modelopt_mixed"), _modelopt),
-    "awq": _awq,
-    **dict.fromkeys(("gptq", "auto-round"), _gptq),
-    "bitsandbytes": _bitsandbytes,
-    "quark": _quark,
-}
-
-
 # ---- files and entries ----------------------------------------------------------------------------------------------
 
 
@@ -335,7 +102,9 @@ def with_formats(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         return {**config, "quantization_config": {"quant_method": "modelopt", **about}}
     for key in ("quant_algo", "kv_cache_quant_algo"):
         if None not in (stated.get(key), about.get(key)) and stated[key] != about[key]:
-            raise PerfgridError(f"{path} and {beside.name} contradict each other: {key} {stated[key]!r}, {about[key]!r}")
+            raise PerfgridError(
+                f"{path} and {beside.name} contradict each other: {key} {stated[key]!r}, {about[key]!r}"
+            )
     return {**config, "quantization_config": {"kv_cache_quant_algo": about.get("kv_cache_quant_algo"), **stated}}
 
 
@@ -350,3 +119,27 @@ def stored_weights(model: Entry, variables: Mapping[str, Variable]) -> str:
 def kept_cache(model: Entry, variables: Mapping[str, Variable]) -> str:
     """The word of ``kv_precision`` for the cache that a published checkpoint asks for."""
     return str(variables["published_kv_precision"].word(model.values["published_kv_precision"]))
+
+
+def formats_text(model: Entry, variables: Mapping[str, Variable]) -> str:
+    """The formats of weights as published, in words: that of most weights, and those of parts that differ from it."""
+    word = str(variables["published_precision"].word(model.values["published_precision"]))
+    if stored_weights(model, variables) != PUBLISHED:
+        return word
+    differing: dict[str, list[str]] = defaultdict(list)
+    for part in _present(model):
+        size = float(str(model.values[PARTS[part]]))
+        if abs(size / NUMBER_FORMATS[word].element_size - 1) > NEARLY:
+            differing["16 bits" if size == SIXTEEN_BITS.element_size else f"{size:.4g} bytes"].append(
+                _WORDS.get(part, part)
+            )
+    others = (f"{', '.join(parts)} in {size}" for size, parts in differing.items())
+    return f"{word} ({'; '.join(others)})" if differing else word
+
+
+def _present(model: Entry) -> list[str]:
+    """The parts that a model has."""
+    values = {name: value for name, value in model.values.items() if isinstance(value, float)}
+    marks = {"mixer": "mixer_layers", "indexer": "index_layers", "shared": "shared_experts", "experts": "experts"}
+    dense = not values.get("experts") or values.get("dense_layers")
+    return [part for part in PARTS if dense or part != "ffn" if part not in marks or values.get(marks[part])]

@@ -16,8 +16,9 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError
 
 from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
-from .checkpoints import published
+from .checkpoints import published, with_formats
 from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, listed_kinds
+from .layer_places import own_indexers, sparse_layers
 from .reading import from_json, read_text
 from .schema import Value, Variable, convert
 from .writing import table_text, value_text
@@ -28,6 +29,7 @@ _DROPOUT = (
 )  # fmt: skip
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
+CONFIG = "config.json"
 _MARKS = {
     "moe": "experts",
     "mla": "kv_lora_rank",
@@ -38,11 +40,14 @@ _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an eleme
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object of a configuration file; PerfgridError where there is none."""
+    """The JSON object of a configuration file, with the number formats that a file beside it states.
+
+    PerfgridError where there is none, and where the two contradict each other.
+    """
     config = from_json(read_text(path), f"{path}: ")
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
-    return config
+    return with_formats(config, path) if path.name == CONFIG else config
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class _Reading:
         self.kind = config["model_type"]
         self.read = {"model_type"}
         self.kinds: tuple[str, list[str]] | None = None  # of each layer, by the key that says them
-        self.sparse: set[int] = set()  # layers with experts, the first layer being 0
+        self.sparse: list[int] = []  # layers with experts, the first layer being 0
 
     def imported(self) -> Imported:
         """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
@@ -128,11 +133,11 @@ class _Reading:
         of_kind[SPARSE] = ("experts", "shared")
         if self.row.blocks and self.kinds is not None:
             return [of_kind[kind] for kind in self.kinds[1]]
-        layers = range(int(self._need(found, "layers")))
+        layers, sparse = range(int(self._need(found, "layers"))), {*self.sparse}
         first = [("attention",)] * len(layers) if self.kinds is None else [of_kind[kind] for kind in self.kinds[1]]
         first = [("attention", "mixer")] * len(layers) if self.row.parallel else first
         indexed = ("indexer",) if found.get("index_layers") else ()
-        second = [of_kind[SPARSE if found.get("experts") and i in self.sparse else DENSE] for i in layers]
+        second = [of_kind[SPARSE if found.get("experts") and i in sparse else DENSE] for i in layers]
         return [(*mixing, *indexed, *feeding) for mixing, feeding in zip(first, second, strict=True)]
 
     def _asked(self, quantity: str, variable: Variable, found: dict[str, Value]) -> bool:
@@ -313,36 +318,14 @@ class _Reading:
                     del found[quantity]
 
     def _placed(self, found: dict[str, Value]) -> None:
-        """Which layers have experts: all from one on, or every n-th, less those that are listed as dense."""
-        row, layers = self.row, int(self._need(found, "layers"))
-        step, leading = (self._size_of(found, q) for q in ("expert_layer_step", "dense_layers"))
-        placed = [i for i in range(layers) if i >= leading and (i + 1) % max(step, 1) == 0]
-        key = next((key for key in row.keys_of("expert_layer_step") if self._at(key) is not None), "")
-        if row.dense_list and (dense := self._at(row.dense_list)):
-            key, placed = row.dense_list, [i for i in placed if i not in self._numbers(row.dense_list, dense, layers)]
-        if row.layer_kinds and (kinds := self._at(row.layer_kinds)) is not None:
-            if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"dense", "sparse"}:
-                raise self._error(f", {row.layer_kinds} must name each of {layers} layers dense or sparse")
-            key, placed = row.layer_kinds, [i for i, kind in enumerate(kinds) if kind == "sparse"]
-        if row.expert_list and (experts := self._at(row.expert_list)):
-            key, placed = row.expert_list, self._numbers(row.expert_list, experts, layers)
-        self.sparse = {*placed}
-        if not key:
-            return
-        step = placed[1] - placed[0] if len(placed) > 1 else 1
-        if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (
-            placed and placed[0] < step - 1
-        ):
-            raise self._error(f": {key} is not expressed, only experts in every n-th layer, the last one among them")
-        found["dense_layers"], found["expert_layer_step"] = float(layers - len(placed)), float(step)
-
-    def _numbers(self, key: str, numbers: Any, layers: int) -> list[int]:
-        """The layers that a key lists, in order, the first layer being 0."""
-        if not isinstance(numbers, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
-            raise self._error(f", {key} must list numbers of layers, found {numbers!r}")
-        if sorted({*numbers}) != sorted(numbers) or not all(0 <= n < layers for n in numbers):
-            raise self._contradiction(f"{key} = {numbers!r} does not name layers of {layers} once each")
-        return sorted(numbers)
+        """Which layers have experts, and which an indexer of their own."""
+        layers = int(self._need(found, "layers"))
+        leading, step = (self._size_of(found, q) for q in ("dense_layers", "expert_layer_step"))
+        self.sparse, found_step = sparse_layers(self.row, self._at, layers, (int(leading), int(step)), self.where)
+        if found_step:
+            found["dense_layers"], found["expert_layer_step"] = float(layers - len(self.sparse)), float(found_step)
+        if (own := own_indexers(self.row, self._at, layers, self.where)) is not None:
+            found["index_layers"] = float(own)
 
     @staticmethod
     def _size_of(found: Mapping[str, Value], quantity: str) -> float:
