@@ -57,7 +57,8 @@ def published(
     if not isinstance(about, Mapping):
         raise PerfgridError(f"{where} must be a table, found {type(about).__name__}")
     scheme = scheme_of(about, where)
-    weights = _weights(scheme, found, layers)
+    usual = {v.name: v.default_value for v in variables.values() if v.of == "model" and v.default_value is not None}
+    weights = _weights(scheme, {**usual, **found}, layers)
     stated: dict[str, Value] = {}
     if weights.most != SIXTEEN_BITS.word or any(size < SIXTEEN_BITS.element_size for size in weights.sizes.values()):
         stated["published_precision"] = _code(variables, "published_precision", weights.most)
