@@ -87,7 +87,7 @@ def _attention(found: Mapping[str, Any]) -> Iterable[Module]:
 
 def _indexer(found: Mapping[str, Any]) -> Iterable[Module]:
     hidden, heads, width = found["hidden_size"], found["index_heads"], found["index_head_dim"]
-    shapes = {"wq_b": found.get("q_lora_rank", hidden) * heads * width, "wk": hidden * width}
+    shapes = {"wq_b": (found.get("q_lora_rank") or hidden) * heads * width, "wk": hidden * width}
     shapes["weights_proj"] = hidden * heads
     return (_module("indexer", ("self_attn.indexer",), names, elements) for names, elements in shapes.items())
 
