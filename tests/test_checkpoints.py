@@ -249,6 +249,30 @@ def test_a_file_beside_that_is_no_table(tmp_path):
         model_of(CATALOG, folder(tmp_path, LLAMA_8B, [1]))
 
 
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (LLAMA_8B, 16_060_522_496),
+        (GPT_OSS, 13_761_264_768),
+        ({**DEEPSEEK_V3, "num_nextn_predict_layers": 1}, 688_586_727_753),
+    ],
+)
+def test_a_configuration_is_refused_where_its_files_weigh_otherwise(tmp_path, config, size):
+    """Sizes that the published indices state: Llama 3.1 8B, gpt-oss-20b, DeepSeek-V3 with its prediction layer."""
+    path = folder(tmp_path, config)
+    index = path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": {}}))
+    assert model_of(CATALOG, path).values["layers"] == config["num_hidden_layers"]
+    index.write_text(json.dumps({"metadata": {"total_size": 1.2 * size}}))
+    with pytest.raises(PerfgridError, match=r"is read as weights of .* GB, but the files beside it hold .* GB"):
+        model_of(CATALOG, path)
+    index.write_text(json.dumps({"metadata": {"total_size": "all"}}))
+    with pytest.raises(PerfgridError, match="total_size must be a number of bytes"):
+        model_of(CATALOG, path)
+    index.write_text("{}")
+    assert model_of(CATALOG, path).name == "my-model"
+
+
 # ---- entries and what they weigh ------------------------------------------------------------------------------------
 
 

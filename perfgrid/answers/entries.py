@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry
+from perfgrid.catalog.checkpoints import INDEX, stored_size, weight_size
 from perfgrid.catalog.huggingface import CONFIG, Imported, imported, read_config
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 
 OWN_MODEL = "huggingface2026models"  # source of a model that is read from a configuration
+LEAST_OF_FILES, LEAST_BESIDE_TOWERS, MOST_OF_FILES = 0.9, 0.5, 1.02  # weights of the language model over all of them
 _CHANGED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")  # NAME[quantity=value, quantity=2x]
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x")
 
@@ -50,7 +54,22 @@ def model_with_remarks(catalog: Catalog, model: str | Path) -> tuple[Entry, list
     while name in catalog.tables["model"]:  # a saved study names both catalogs
         name += "-own"
     known = {quantity: value for quantity, value in filled.items() if value is not None}
+    _check_size(known, own, path)
     return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL)), _remarks(own, path)
+
+
+def _check_size(known: Mapping[str, Any], own: Imported, path: Path) -> None:
+    """PerfgridError where the files beside a configuration weigh otherwise than what was read of it.
+
+    They may also hold prediction layers and, where the configuration has other towers, those.
+    """
+    if (stored := stored_size(path)) is None:
+        return
+    predicted = weight_size(known, counted_parameters(known)["total_parameters"])
+    least = stored * (LEAST_BESIDE_TOWERS if own.towers else LEAST_OF_FILES)
+    if not least <= predicted <= stored * MOST_OF_FILES:
+        sizes = f"weights of {predicted / 1e9:.4g} GB, but the files beside it hold {stored / 1e9:.4g} GB ({INDEX})"
+        raise PerfgridError(f"{path} is read as {sizes}: it says something that perfgrid does not understand")
 
 
 def _remarks(own: Imported, path: Path) -> list[str]:

@@ -131,7 +131,7 @@ def serve(
         "output_variation": ("stated", "--variation"),
         "length_distribution": ("implied", "--variation"),
         "weight_precision": origin("--precision", precision, "as published"),
-        "kv_precision": origin("--precision", precision, "16 bits"),
+        "kv_precision": origin("--precision", precision, "as published"),
         "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
         "quantised_attention": ("implied", "the published format"),
     }

@@ -21,6 +21,7 @@ from .reading import from_json, read_text
 from .schema import Entry, Value, Variable
 
 BESIDE = "hf_quant_config.json"  # of ModelOpt, in the folder of a config.json
+INDEX = "model.safetensors.index.json"  # of the files of weights, beside a config.json
 PUBLISHED = "published"  # word of ``weight_precision``: each part of a model as its checkpoint holds it
 _WORDS = {"ffn": "dense blocks", "shared": "shared experts", "mixer": "recurrent layers"}  # of parts, in texts
 NEARLY = 0.01  # sizes that differ by less are told as one format
@@ -107,6 +108,34 @@ def with_formats(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
                 f"{path} and {beside.name} contradict each other: {key} {stated[key]!r}, {about[key]!r}"
             )
     return {**config, "quantization_config": {"kv_cache_quant_algo": about.get("kv_cache_quant_algo"), **stated}}
+
+
+def stored_size(path: Path) -> float | None:
+    """Bytes of all weights in the files beside a configuration, as their index states it; None where there is none."""
+    index = path.with_name(INDEX)
+    if not index.is_file():
+        return None
+    held = from_json(read_text(index), f"{index}: ")
+    about = held.get("metadata") if isinstance(held, Mapping) else None
+    size = about.get("total_size") if isinstance(about, Mapping) else None
+    if size is not None and (isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size < 1e18):
+        raise PerfgridError(f"{index}: metadata.total_size must be a number of bytes, found {str(size)!r:.60}")
+    return None if size is None else float(size)
+
+
+def weight_size(values: Mapping[str, Any], parameters: float) -> float:
+    """Bytes of all weights of a model with so many parameters: those of no part, such as norms, in 16 bits."""
+    layers = values["layers"]
+    sparse = layers - values["ffn_free_layers"] - values["dense_layers"] if values["experts"] else 0.0
+    counts = {"attention": layers - values["attention_free_layers"], "mixer": values["mixer_layers"]}
+    counts |= {"indexer": values["index_layers"], "experts": sparse, "shared": sparse}
+    counts["ffn"] = layers - values["ffn_free_layers"] - sparse
+    elements = {part: n * sum(m.elements for m in modules_of(part, values)) for part, n in counts.items() if n}
+    elements |= {module.part: module.elements for module in outside_modules(values)}
+    if values["tied_embeddings"]:
+        del elements["head"]
+    wide = SIXTEEN_BITS.element_size
+    return parameters * wide - sum(n * (wide - values[PARTS[part]]) for part, n in elements.items())
 
 
 def stored_weights(model: Entry, variables: Mapping[str, Variable]) -> str:

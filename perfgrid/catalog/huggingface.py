@@ -129,8 +129,8 @@ class _Reading:
 
     def _parts(self, found: Mapping[str, Value]) -> list[tuple[str, ...]]:
         """The parts of the model that each layer has, in order; of blocks that are counted apart, each is a part."""
-        of_kind = dict.fromkeys((FULL, WINDOW), ("attention",)) | {RECURRENT: ("mixer",), DENSE: ("ffn",)}
-        of_kind[SPARSE] = ("experts", "shared")
+        of_kind: dict[str, tuple[str, ...]] = {FULL: ("attention",), WINDOW: ("attention",), RECURRENT: ("mixer",)}
+        of_kind |= {DENSE: ("ffn",), SPARSE: ("experts", "shared")}
         if self.row.blocks and self.kinds is not None:
             return [of_kind[kind] for kind in self.kinds[1]]
         layers, sparse = range(int(self._need(found, "layers"))), {*self.sparse}
