@@ -140,6 +140,8 @@ OUTER += [f"model.layers.{i}.mlp.{name}_proj" for i in (0, 125) for name in ("ga
             "fp8",
         ),
         (LLAMA_8B, None, {}, "bf16", "bf16"),
+        (LLAMA_8B, {"quant_algo": None, "kv_cache_quant_algo": "FP8"}, {}, "bf16", "fp8"),
+        (LLAMA_8B, compressed(kv_cache_scheme={"num_bits": 8, "type": "int"}), {}, "bf16", "int8"),
         (LLAMA_8B, {"quant_algo": "NVFP4", "exclude_modules": ["*"]}, {}, "bf16", "bf16"),
     ],
 )  # fmt: skip
@@ -210,6 +212,50 @@ def test_what_is_no_format_is_told_in_one_line(quantised, parts):
     assert len(sentence) < 400
     for part in parts:
         assert part in sentence, sentence
+
+
+WHOLE = {  # every method with every key that it reads
+    "fp8": {"weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]},
+    "compressed-tensors": {**compressed((["Linear"], int4(32)), ignore=["lm_head"]), "kv_cache_scheme": FP8},
+    "modelopt": {
+        "quant_algo": "W4A16_AWQ",
+        "group_size": 64,
+        "kv_cache_quant_algo": "FP8",
+        "exclude_modules": ["*gate"],
+    },
+    "gptq": {"bits": 4, "group_size": 128, "dynamic": {"+:.*": {"bits": 8}}, "lm_head": True},
+    "awq": {"bits": 4, "group_size": 128, "zero_point": True},
+    "bitsandbytes": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True, "llm_int8_skip_modules": ["lm_head"]},
+    "quark": {"global_quant_config": {"weight": {"dtype": "int4", "group_size": 32}}, "layer_quant_config": {"*q": {}}},
+}
+
+
+def replaced(held, value):
+    """A table with each value in turn, of any depth, replaced by another."""
+    for key, inner in held.items():
+        yield {**held, key: value}
+        if isinstance(inner, dict):
+            yield from ({**held, key: changed} for changed in replaced(inner, value))
+
+
+HELD = (None, "x", "\x1b[31m", -1, 0, 1e30, float("nan"), [], ["x", []], {}, {"a": 1}, True, "re:(", "*" * 99)
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_whatever_a_key_holds_a_format_or_one_sentence_comes_out(method):
+    whole = {"quant_method": method, **WHOLE[method]}
+    assert published(LLAMA_8B, whole)[0]
+    sentences = []
+    for changed in (changed for value in HELD for changed in replaced(whole, value)):
+        try:
+            found, *_ = published(LLAMA_8B, changed)
+        except PerfgridError as error:
+            sentences.append(str(error))
+        else:
+            assert all(0 < size <= 4 for size in found.values())
+    assert len(sentences) >= len(HELD) - 1  # of the method alone
+    assert all(s.startswith("config.json, quantization_config") and len(s) < 600 for s in sentences)
+    assert not [s for s in sentences if "\n" in s or "\x1b" in s]
 
 
 # ---- folders --------------------------------------------------------------------------------------------------------

@@ -16,23 +16,18 @@ from .modules import PARTS, Module, Patterns
 from .number_formats import NUMBER_FORMATS, SIXTEEN_BITS, NumberFormat
 
 LARGEST_BLOCK = 2**20  # elements of a row, or rows, that share a scale
-NORMAL_FLOAT = NumberFormat("int4", 4, 64, 32)  # NF4 and FP4 of bitsandbytes (dettmers2023qlora)
-_ALGORITHMS = {  # of ModelOpt
-    "FP8": NUMBER_FORMATS["fp8"],
-    "FP8_PER_CHANNEL_PER_TOKEN": NUMBER_FORMATS["fp8"],
-    "FP8_PB_WO": NumberFormat("fp8", 8, 128 * 128, 32),
-    "NVFP4": NUMBER_FORMATS["fp4"],
-    "W4A16_NVFP4": NUMBER_FORMATS["fp4"],
-    "NVFP4_AWQ": NUMBER_FORMATS["fp4"],
-    "W4A8_MXFP4_FP8": NUMBER_FORMATS["mxfp4"],
-    "MXFP4": NUMBER_FORMATS["mxfp4"],
+NORMAL_FLOAT = NumberFormat("int4", 4, 64, 32)  # NF4 and FP4 of bitsandbytes, as in QLoRA
+_BLOCKS = NumberFormat("fp8", 8, 128 * 128, 32)
+_ALGORITHMS = {  # of ModelOpt and TensorRT-LLM
+    **dict.fromkeys(("FP8", "FP8_PER_CHANNEL_PER_TOKEN"), NUMBER_FORMATS["fp8"]),
+    **dict.fromkeys(("FP8_PB_WO", "FP8_BLOCK_SCALES"), _BLOCKS),
+    **dict.fromkeys(("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ", "W4A8_NVFP4_FP8"), NUMBER_FORMATS["fp4"]),
+    **dict.fromkeys(("MXFP4", "W4A8_MXFP4_FP8", "W4A8_MXFP4_MXFP8", "W4A16_MXFP4"), NUMBER_FORMATS["mxfp4"]),
     "MXFP8": NumberFormat("fp8", 8, 32, 8),
-    "W4A16_AWQ": NUMBER_FORMATS["int4"],
-    "W4A8_AWQ": NUMBER_FORMATS["int4"],
-    "W8A16": NUMBER_FORMATS["int8"],
-    "W8A8_SQ_PER_CHANNEL": NUMBER_FORMATS["int8"],
+    **dict.fromkeys(("W4A16", "W4A16_AWQ", "W4A8_AWQ", "W4A16_GPTQ"), NUMBER_FORMATS["int4"]),
+    **dict.fromkeys(("INT8", "W8A16", "W8A16_GPTQ", "W8A8_SQ_PER_CHANNEL"), NUMBER_FORMATS["int8"]),
 }
-_CACHES = {"FP8": "fp8", "NVFP4": "fp4"}  # formats of the cache by the words of ModelOpt
+_CACHES = {"FP8": "fp8", "NVFP4": "fp4", "INT8": "int8"}  # formats of the cache by the words of ModelOpt
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,9 @@ def scheme_of(about: Mapping[str, Any], where: str) -> Scheme:
     """Which modules have which format, by the method that a checkpoint names."""
     method = about.get("quant_method", "modelopt" if "quant_algo" in about else None)
     if not isinstance(method, str) or method not in _METHODS:
-        expressed = ", ".join(_METHODS)
+        found, expressed = printable(str(method)[:60]), ", ".join(_METHODS)
         raise PerfgridError(
-            f"{where}.quant_method = {printable(str(method))[:60]!r} is not expressed{nearest(str(method), _METHODS)}; "
-            f"expressed are {expressed}"
+            f"{where}.quant_method = {found!r} is not expressed{nearest(found, _METHODS)}; expressed are {expressed}"
         )
     left_out = [key for key in _LEFT_OUT if about.get(key) is not None]
     ignored = tuple(Patterns(about[key], f"{where}.{key}") for key in left_out)
@@ -90,7 +84,7 @@ def _kept(about: Mapping[str, Any], where: str) -> str:
     if algorithm is not None and str(algorithm).upper() not in (*_CACHES, "NONE"):
         raise PerfgridError(
             f"{where}.kv_cache_quant_algo = {printable(str(algorithm))[:60]!r} is not expressed, only "
-            f"{', '.join(_CACHES)}{nearest(str(algorithm), _CACHES)}"
+            f"{', '.join(_CACHES)}{nearest(str(algorithm)[:60], _CACHES)}"
         )
     return _CACHES.get(str(algorithm).upper(), "bf16")
 
@@ -170,6 +164,8 @@ def _compressed(about: Mapping[str, Any], where: str) -> Scheme:
 
 def _modelopt(about: Mapping[str, Any], where: str) -> Scheme:
     algorithm = str(about.get("quant_algo") or "").upper()
+    if not algorithm:  # of the cache alone
+        return Scheme()
     if algorithm != "MIXED_PRECISION":
         return Scheme(_algorithm(about, where), head=True)
     listed = about.get("quantized_layers")
