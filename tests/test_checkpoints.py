@@ -413,7 +413,7 @@ def test_a_job_tells_the_formats_that_it_takes(monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "read-job", job, "--json")
     rows = {row[0]: row[1:] for row in map(tuple, (r.values() for r in json.loads(out)["assumed"]))}
     assert status == 0
-    assert rows["weights"][0] == "fp8 (attention, embedding, head in 16 bits; dense blocks in 1.016 bytes)"
+    assert rows["weights"][0] == "fp8 (attention, embedding, head in 16 bits; dense blocks in 8.13 bits)"
     job.write_text("vllm serve RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16\n")
     status, out, _ = run(monkeypatch, capsys, "read-job", job, "--wide")
     assert status == 0

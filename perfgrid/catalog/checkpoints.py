@@ -160,9 +160,7 @@ def formats_text(model: Entry, variables: Mapping[str, Variable]) -> str:
     for part in _present(model):
         size = float(str(model.values[PARTS[part]]))
         if abs(size / NUMBER_FORMATS[word].element_size - 1) > NEARLY:
-            differing["16 bits" if size == SIXTEEN_BITS.element_size else f"{size:.4g} bytes"].append(
-                _WORDS.get(part, part)
-            )
+            differing[f"{8 * size:.3g} bits"].append(_WORDS.get(part, part))
     others = (f"{', '.join(parts)} in {size}" for size, parts in differing.items())
     return f"{word} ({'; '.join(others)})" if differing else word
 
