@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import from_json, from_toml, from_yaml
-from perfgrid.engine.errors import PerfgridError, shortened, shown
+from perfgrid.engine.errors import PerfgridError, shown
 
 from .recipes import recipes_of
 from .shell import CommandWords, Script, script_of
