@@ -21,7 +21,7 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
-from .syntaxes import TABLES, Syntax
+from .syntaxes import TABLES, Arguments, Syntax, hyphenated, matches
 
 FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
@@ -139,6 +139,10 @@ class Format(_Row):
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
     programs: tuple[str, ...] = ()  # commands that start it, as patterns of words; see `syntaxes.launched`
+    positional: str = ""  # the key that the first word behind its program states, without a flag
+    switches: tuple[str, ...] = ()  # flags without a value, beside its keys of that kind; or patterns
+    several: tuple[str, ...] = ()  # flags with several values; or patterns
+    abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
     backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
@@ -170,14 +174,30 @@ class Format(_Row):
         return names | {key: key for case in self.cases for key in (*case.keys, *case.contains)}
 
     @cached_property
+    def arguments(self) -> Arguments:
+        """How its program reads the words of a command line."""
+        cases = [(key, value) for case in self.cases for key, value in case.keys.items()]
+        own = [n for key, row in self.keys.items() if row.kind == "switch" for n in (key, *row.aliases)]
+        own += [key for key, value in cases if isinstance(value, bool) and key not in self.keys]
+        plain = (key for keys in self.ignored.values() for key in keys if not key.endswith("*"))
+        names = frozenset((*self.by_name, *self.renamed, *plain))
+        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.abbreviated)
+
+    @cached_property
     def by_last_name(self) -> dict[str, str]:
         """A key by its name without its table; of several alike the first."""
         return {name.rpartition(".")[2]: key for name, key in reversed(self.by_name.items())}
 
     def name_of(self, key: str) -> str:
         """The key of the format that a stated key is: outside the tables that it has, by its last name alone."""
-        if key in self.by_name or not self.tables or key.partition(".")[0] in self.tables:
-            return self.by_name.get(key, key)
+        if key in self.by_name:
+            return self.by_name[key]
+        if not self.tables or key.partition(".")[0] in self.tables:
+            table, point, last = key.partition(".")  # of a flag with a point only its own name is spelled otherwise
+            spelled = self.arguments.named(key)
+            if spelled == key and point:
+                spelled = f"{hyphenated(table)}.{last}"
+            return self.by_name.get(spelled, spelled if spelled in self.arguments.names else key)
         inner = key.partition(".")[2]
         return inner if inner.partition(".")[0] in self.tables else self.by_last_name.get(key.rpartition(".")[2], key)
 
@@ -305,11 +325,6 @@ def _contradiction(
     relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
     when = " and ".join(f"{name} {sign} {limit}" for name, sign, limit in product.when)
     return PerfgridError(f"{where}{said(product.left)} {relation} {right}{when and f', where {when}'}")
-
-
-def matches(pattern: str, key: str) -> bool:
-    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
-    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
 
 
 def reason_to_ignore(form: Format, key: str) -> str | None:

@@ -112,9 +112,8 @@ def _job(
     which: str | None,
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(
-        form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
-    )
+    stated = settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs, form.arguments)
+    reader = Reader(form, version, stated)
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
@@ -145,7 +144,9 @@ def stated_values(
 
     ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.
     """
-    reader = Reader(form, version, settings_of({"this design": text} if isinstance(text, str) else text, form.syntaxes))
+    texts = {"this design": text} if isinstance(text, str) else text
+    settings = settings_of(texts, form.syntaxes, programs=form.programs, arguments=form.arguments)
+    reader = Reader(form, version, settings)
     reader.state(given, "this design: ")
     for name, value in own.items():
         reader.found.setdefault(name, value)

@@ -100,7 +100,7 @@ def _started(texts: Mapping[str, str]) -> list[str]:
 
 def _known(form: Format, texts: Mapping[str, str]) -> int:
     """Stated keys of some texts that a format knows."""
-    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs)
+    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs, arguments=form.arguments)
     return sum(map(form.matters, found.values))
 
 

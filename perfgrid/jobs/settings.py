@@ -10,7 +10,7 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
 from .shell import Script, is_unread
-from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
+from .syntaxes import Arguments, Launchers, Part, Syntax, parts_of, syntax_of
 
 OPEN = "its value comes from a command or a variable that is not stated here"
 _WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
@@ -44,19 +44,21 @@ def settings_of(
     which: str | None = None,
     launchers: Launchers | None = None,
     programs: Iterable[str] = (),
+    arguments: Arguments | None = None,
 ) -> Settings:
     """The settings of the files of one job, read in order, each in the first syntax of the format that it fits.
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
     one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on;
-    ``programs``: commands that are a launch by their name. A command under a condition or in a function is read where
+    ``programs``: commands that are a launch by their name; ``arguments``: how these read their words. A command under a condition or in a function is read where
     no other one is a launch.
     Without ``matters`` all parts are taken in. PerfgridError with
     the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
     found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
-        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {}, programs)
+        syntax = syntax_of(text, tuple(syntaxes))
+        parts, notes = parts_of(text, file, syntax, script, launchers or {}, programs, arguments)
         launches = [] if matters is None else [part for part in parts if part.named or _is_launch(part, matters)]
         launches = [part for part in launches if part.named] or launches
         launches = [part for part in launches if not part.unsure] or launches

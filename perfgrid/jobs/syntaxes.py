@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import takewhile
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
@@ -17,10 +19,9 @@ from .shell import Script, script_of
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
-SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
-MODEL = "model"
 PROGRAMS = (".py", ".sh")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
+_YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
 
@@ -38,8 +39,63 @@ class Part:
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
 
 
+@dataclass(frozen=True)
+class Arguments:
+    """How a program reads its words: the key of the word without a flag, flags without a value, flags with several.
+
+    ``names``: every flag that is known; patterns end in a star.
+    """
+
+    positional: str = ""
+    switches: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    abbreviated: bool = False  # an unambiguous beginning of a flag stands for it
+
+    def named(self, key: str) -> str:
+        """The known flag that a key is: in another spelling, or abbreviated; else the key itself."""
+        if key in self.names:
+            return key
+        spelled = self._spelled.get(hyphenated(key))
+        begun = {self._spelled[n] for n in self._spelled if self.abbreviated and n.startswith(hyphenated(key))}
+        return spelled or (begun.pop() if len(begun) == 1 and len(key) > 1 else key)
+
+    @cached_property
+    def _spelled(self) -> dict[str, str]:
+        return {hyphenated(name): name for name in sorted(self.names)}
+
+    def is_switch(self, key: str) -> bool:
+        """Whether a flag has no value."""
+        return any(matches(pattern, self.named(key)) for pattern in self.switches)
+
+    def is_list(self, key: str) -> bool:
+        """Whether a flag takes all words up to the next one."""
+        return any(matches(pattern, self.named(key)) for pattern in self.several)
+
+    def negated(self, key: str) -> str | None:
+        """The switch that ``no-...`` turns off; None for other keys."""
+        return key[3:] if hyphenated(key[:3]) == "no-" and key not in self.names and self.is_switch(key[3:]) else None
+
+
+def hyphenated(key: str) -> str:
+    """A key with hyphens for underscores, which programs take for each other."""
+    return key.replace("_", "-")
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
+    pattern, key = hyphenated(pattern), hyphenated(key)
+    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
+
+
 def parts_of(
-    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers, programs: Iterable[str] = ()
+    text: str,
+    file: str,
+    syntax: Syntax,
+    script: Script,
+    launchers: Launchers,
+    programs: Iterable[str] = (),
+    arguments: Arguments | None = None,
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
@@ -58,12 +114,17 @@ def parts_of(
     script_of(text, file, script)
     if syntax == "variables":
         return [Part(file, list(script.variables.items()))], script.notes
-    read = _flags if syntax == "flags" else _pairs
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
-        own = launched(words, programs)
-        stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        program, rest = _from_program(words, programs)
+        if syntax != "flags":
+            read = _pairs([*program, *rest] or words)
+        elif program and arguments is not None and arguments.positional:
+            read = _arguments(rest, arguments)
+        else:
+            read = _flags([*program, *rest] or words)
+        stated = [*_handed_on(words, script, launchers), *read]
+        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(program)))
     return parts, script.notes
 
 
@@ -79,6 +140,12 @@ def launched(words: list[str], programs: Iterable[str]) -> list[str]:
 
     An image of a container stands for the program that it starts: ``vllm/vllm-openai* = vllm serve``.
     """
+    program, rest = _from_program(words, programs)
+    return [*program, *rest]
+
+
+def _from_program(words: list[str], programs: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The words of the program that a command starts, and those behind it; both empty if it starts none of them."""
     for program in programs:
         pattern, _, stands_for = program.partition(" = ")
         wanted = pattern.split()
@@ -90,8 +157,8 @@ def launched(words: list[str], programs: Iterable[str]) -> list[str]:
                     wanted,
                 )
             ):
-                return [*(stands_for.split() or wanted), *words[i + len(wanted) :]]
-    return []
+                return stands_for.split() or wanted, words[i + len(wanted) :]
+    return [], []
 
 
 def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
@@ -104,7 +171,7 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "json"
     if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
         return "toml"
-    if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
+    if "yaml" in legal and sum(_YAML.match(line) is not None for line in lines) > len(lines) / 2:
         return "yaml"
     in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
@@ -141,12 +208,8 @@ def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
     """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
-    for subcommand in SUBCOMMANDS:
-        place = len(subcommand)
-        if tuple(words[:place]) == subcommand and len(words) > place and not words[place].startswith("-"):
-            yield MODEL, words[place]
     key, values = "", list[str]()
-    words = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
+    words = [part for word in words for part in _pieces(word)]
     words = [
         word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
     ]  # python -m X
@@ -164,6 +227,42 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
             key, values = "", []
         elif key:
             values.append(word)
+
+
+def _pieces(word: str) -> list[str]:
+    """A word that holds several flags, as those; a value in JSON stays whole."""
+    return word.split() if word.startswith("--") and "{" not in word else [word]
+
+
+def _arguments(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
+    """The flags of a program whose words are known: one value each, none, or several; the first word left over is its
+    positional argument.
+    """
+    left, words = list[str](), [part for word in words for part in _pieces(word)]
+    places = iter(range(len(words)))
+    for i in places:
+        word = words[i]
+        if not word.startswith("-") or _is_number(word) or word == "-":
+            left.append(word)
+            continue
+        key, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and key not in of.names and key[:1] in of.names and key[1:2].isalnum():
+            key, equals, value = key[0], "=", word[2:]  # -O3
+        if (off := of.negated(key)) is not None:
+            yield off, False
+        elif equals:
+            yield from _flag(key.rstrip("+"), [value])
+        elif of.is_switch(key):
+            yield key, True
+        else:
+            behind = [w for w in words[i + 1 :] if w]
+            taken = list(takewhile(lambda w: not w.startswith("-") or _is_number(w), behind))
+            taken = taken if of.is_list(key) else taken[:1]
+            for _ in taken:
+                next(places)
+            yield from _flag(key.rstrip("+"), taken)
+    if left:
+        yield of.positional, left[0]
 
 
 def _flag(key: str, values: list[str]) -> Iterator[tuple[str, Any]]:
