@@ -49,6 +49,7 @@ class Key(_Row):
     above: int = 0  # the largest value that is not written
     words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
     inverted: bool = False  # of a flag
+    suffixed: bool = False  # a number may end in k (1000) or K (1024), m, M, g, G
     note: str = ""  # listed with what is assumed
     only: str | None = None  # written for models that have this, such as experts
     since: str | None = None

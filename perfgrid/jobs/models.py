@@ -28,6 +28,8 @@ _SAME_SHAPE = {  # other names of what the catalog has
     **dict.fromkeys(("deepseek-r1", "deepseek-v3.1"), "deepseek-v3"),
     **{"deepseek-v3.2-exp": "deepseek-v3.2", "llama-4-scout-17b-16e": "llama-4-scout"},
     "llama-4-maverick-17b-128e": "llama-4-maverick",
+    **{f"deepseek-r1-distill-qwen-{size}": f"qwen-2.5-{size}" for size in ("7b", "14b", "32b")},
+    **{f"deepseek-r1-distill-llama-{size}": f"llama-3.1-{size}" for size in ("8b", "70b")},
 }
 _STORED = {  # end of a name on a hub -> format of weights, and of products
     **{"fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"), "fp4": ("fp4", "fp4"), "bf16": ("bf16", "bf16")},

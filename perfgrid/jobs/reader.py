@@ -12,6 +12,7 @@ from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
 from .formats import USUAL, Case, Format, Key, glossary, reason_to_ignore, solved
 from .job import UNKNOWN
 from .settings import Settings
+from .syntaxes import suffixed
 
 _DEFAULT = "not stated: the default of {title}"
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
@@ -240,7 +241,7 @@ def _converted(row: Key, value: Any, where: str) -> Any:
             raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
         return row.words.get(text, text)
     try:
-        number = float(text.split()[0] if text.split() else text)
+        number = float((suffixed(text) if row.suffixed else text).split()[0] if text.split() else text)
     except ValueError:
         raise PerfgridError(f"{where} needs a number, found {text!r:.60}") from None
     if variable is not None and variable.kind in ("integer", "number"):

@@ -22,6 +22,7 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 PROGRAMS = (".py", ".sh")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
+_SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgGtT])")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
 
@@ -286,6 +287,15 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, Any]]:
             yield name, value
         elif not equals and key.startswith("--") and behind and "=" not in behind and not behind.startswith("-"):
             yield name, behind
+
+
+def suffixed(text: str) -> str:
+    """A number with a suffix of counts, in plain digits: k is 1000, K is 1024, and so on."""
+    found = _SUFFIXED.fullmatch(text.strip())
+    if found is None:
+        return text
+    place = "kmgt".index(found[2].lower()) + 1
+    return f"{float(found[1]) * (1000 if found[2].islower() else 1024) ** place:.0f}"
 
 
 def _is_number(word: str) -> bool:
