@@ -19,12 +19,14 @@ from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
+from perfgrid.jobs.verdict import verdict_of
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+from .verdicts import NO_DEVICE, print_verdict, verdict_data
 
 GAINS = {  # what a suggestion gains, by what the job is judged by
     "step_time": "faster by",
@@ -44,7 +46,7 @@ def read_job_command(
     format: Annotated[
         str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
     ] = None,
-    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for a study.")] = None,
+    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for the verdict and a study.")] = None,
     devices: Annotated[int | None, Option(help="Number of devices, if the files state none.")] = None,
     model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
     settings: Annotated[
@@ -64,7 +66,7 @@ def read_job_command(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the configuration of a training or serving job as a study of one design."""
+    """Read the configuration of a training or serving job: what it states, and with --on the verdict."""
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
@@ -80,12 +82,18 @@ def read_job_command(
         found = suggest(job, known.entry("device", on).name, known, topology, software)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    verdict = None if on is None else verdict_of(job, known.entry("device", on).name, known, topology, software)
     if as_json:
-        print_json(as_data(job) | ({"suggestions": _suggested(found)} if found else {}))
+        data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
+        print_json(data | ({"suggestions": _suggested(found)} if found else {}))
         return
     print_job(job)
     if found is not None:
         print_suggestions(found)
+    if verdict is None:
+        out.print(NO_DEVICE)
+    else:
+        print_verdict(verdict)
     if output is not None:
         out.print(f"saved {output}")
 

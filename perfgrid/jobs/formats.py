@@ -143,6 +143,7 @@ class Format(_Row):
     positional: str = ""  # the key that the first word behind its program states, without a flag
     switches: tuple[str, ...] = ()  # flags without a value, beside its keys of that kind; or patterns
     several: tuple[str, ...] = ()  # flags with several values; or patterns
+    whole_context: bool = False  # a server that starts only where a request of its longest context fits
     abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
     backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read

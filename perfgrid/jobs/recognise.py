@@ -100,7 +100,8 @@ def _started(texts: Mapping[str, str]) -> list[str]:
 
 def _known(form: Format, texts: Mapping[str, str]) -> int:
     """Stated keys of some texts that a format knows."""
-    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs, arguments=form.arguments)
+    how = {"launchers": form.launchers, "programs": form.programs, "arguments": form.arguments}
+    found = settings_of(texts, form.syntaxes, **how)
     return sum(map(form.matters, found.values))
 
 

@@ -50,10 +50,10 @@ def settings_of(
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
     one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on;
-    ``programs``: commands that are a launch by their name; ``arguments``: how these read their words. A command under a condition or in a function is read where
-    no other one is a launch.
-    Without ``matters`` all parts are taken in. PerfgridError with
-    the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
+    ``programs``: commands that are a launch by their name; ``arguments``: how these read their words. A command under a
+    condition or in a function is read where no other one is a launch. Without ``matters`` all
+    parts are taken in. PerfgridError with the name of the file for a text that fits no syntax, or is beyond the limits,
+    and for several launches.
     """
     found, script, chosen = Settings(), Script(), which is None
     for file, text in texts.items():
