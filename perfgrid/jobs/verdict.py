@@ -21,6 +21,7 @@ from perfgrid.engine.grid.dataset import CONCERNING
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study, build_study
 
+from .deployments import POOLS
 from .design import study_content
 from .job import UNKNOWN, Job
 from .suggestions import AXIS, aim_of, with_own_model
@@ -108,17 +109,25 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     training = job.format.workload == "training"
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
-    outputs = [*names, "memory_per_device", "hbm_capacity"]
+    held = ("memory_per_device", "hbm_capacity")
+    outputs = [*names, *(() if job.pools else held)]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
     reached = {}
     for name in names if not why_not else ():
         one = intervals(study, [(0,) * len(study.space.axes)], name)[0]
         reached[name] = (one.value, one.low, one.high)
-    memory, capacity = (float(np.max(grid[name].values)) for name in ("memory_per_device", "hbm_capacity"))
+    memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
     return replace(
         found, memory=memory, capacity=capacity, fits=not why_not, why_not=tuple(why_not), reached=reached or None
     )
+
+
+def _fullest(study: Study) -> tuple[float, float]:
+    """Memory that a device of the fuller one of two pools needs, and has."""
+    columns = {n: float(v[0]) for axis in study.space.axes for n, v in axis.columns.items() if "_memory_" in n}
+    of = [(columns[f"{p}_memory_per_device"], columns[f"{p}_memory_capacity"]) for p in POOLS]
+    return max(of, key=lambda pair: pair[0] / pair[1])
 
 
 def reasons(found: xr.Dataset, output: str) -> list[str]:
@@ -130,9 +139,8 @@ def reasons(found: xr.Dataset, output: str) -> list[str]:
 def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | None = None) -> Held:
     """What a server holds, without a load: see `Held`."""
     values = {n: v for n, v in job.values.items() if n not in LOAD}
-    model = job.model
     stated = int(values.pop("context_limit", 0) or 0)
-    limit = stated or int(model.values["published_context"] or model.values["context_length"] if model else 0)
+    limit = stated or _published(job)
     fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
     server = replace(job, values=values, pools={})
     length = limit or USUAL_CONTEXT
@@ -166,6 +174,12 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         short == 0 and context > 0,
         short,
     )
+
+
+def _published(job: Job) -> int:
+    """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
+    known = job.model.values if job.model else {}
+    return int(known.get("published_context") or known.get("context_length") or 0)
 
 
 def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:
