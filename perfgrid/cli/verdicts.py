@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from perfgrid.analysis.number_text import column, number
@@ -67,12 +68,17 @@ def _reached(found: Verdict) -> Iterator[tuple[str, str]]:
         yield "memory", f"{number(found.memory, 'byte')} of {number(found.capacity, 'byte')} a device{over}"
     for name, ends in (found.reached or {}).items():
         word, unit = WORDS[name]
-        unit, texts = column(list(ends), unit)
-        value, low, high = (text.strip() for text in texts)
-        yield word, f"{value} ({low} to {high}) {unit}".rstrip()
+        known = [end for end in ends if isfinite(end)]
+        unit, texts = column(known, unit)
+        value, *others = (text.strip() for text in texts)
+        within = f" ({' to '.join(others)})" if others else ""
+        yield word, f"{value}{within} {unit}".rstrip()
 
 
 def verdict_data(found: Verdict) -> dict[str, Any]:
     """A verdict as a JSON object: bytes, seconds, tokens; intervals hold 90 of 100 measurements."""
-    reached = {n: {"value": v, "interval": [low, high]} for n, (v, low, high) in (found.reached or {}).items()}
+    reached = {
+        name: {"value": value, "interval": ends if all(map(isfinite, ends)) else None}
+        for name, (value, *ends) in (found.reached or {}).items()
+    }
     return asdict(found) | {"reached": reached or None}

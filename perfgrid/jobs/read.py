@@ -97,7 +97,7 @@ def read_job(
     catalog = catalog or load_catalog()
     if form.engines:
         read = partial(_job, given=given, model=model, catalog=catalog, which=None)
-        return read_deployment(texts, form, version, read)
+        return read_deployment(texts, form, version, read, which)
     given |= {} if devices is None else {"devices": devices}
     return _job(texts, form, version, given, model, catalog, which)
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
 
-from .deployments import is_deployment
+from .deployments import deployment_in
 from .formats import Format, formats
+from .others import refuse_others
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
 from .syntaxes import TABLES, Syntax, launched, syntax_of
@@ -24,16 +25,18 @@ _CONFIGURATION = re.compile(r"[\w./-]+[.](?:toml|ya?ml|json)\b")
 def recognised(texts: Mapping[str, str]) -> str:
     """The format that knows most keys of some texts. PerfgridError where none or several do, with what is missing."""
     where, first = ", ".join(texts), next(iter(texts.values()))
-    deployments = [name for name, form in formats().items() if form.engines]
-    workers = [file for file, text in texts.items() if is_deployment(text)]
+    workers = {file: found for file, text in texts.items() if (found := deployment_in(text))}
+    file, found = next(iter(workers.items()), ("", ""))
     if other := [file for file in texts if workers and file not in workers]:
-        raise PerfgridError(f"{where}: {workers[0]} starts workers of Dynamo, {other[0]} none: read one job at a time")
+        title = formats()[found].title
+        raise PerfgridError(f"{where}: {file} starts workers of {title}, {other[0]} none: read one job at a time")
     if workers:
-        return deployments[0]
+        return "dynamo" if "dynamo" in workers.values() else found
     for file, text in texts.items():
         if text.lstrip().startswith("{"):
             from_json(text, f"{file}: ")
     check_launched(texts)
+    check_started(texts)
     started = _started(texts)
     if len(started) == len(texts) == 1:
         return started[0]
@@ -53,6 +56,13 @@ def recognised(texts: Mapping[str, str]) -> str:
         raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
     _check_alike(texts, ranked[0])
     return ranked[0]
+
+
+def check_started(texts: Mapping[str, str]) -> None:
+    """PerfgridError for a command that starts a server whose options are not read."""
+    for file, text in texts.items():
+        script = script_of(text, file) if syntax_of(text, EVERY) == "flags" else Script()
+        refuse_others([*script.commands, *script.unsure], file)
 
 
 def check_launched(texts: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ from perfgrid.study.study import Study, build_study
 from .deployments import POOLS
 from .design import study_content
 from .job import UNKNOWN, Job
+from .suggest_pools import interval_of_pools
 from .suggestions import AXIS, aim_of, with_own_model
 
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests", "pools", "prefill_replicas")
@@ -43,8 +44,9 @@ class Held:
     """What one device of a server holds, in bytes, and what its cache is good for, in tokens and sequences.
 
     ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
-    longest context; ``context``: tokens of the longest request that fits, ``limit``: that it should take, 0 if none is
-    known, ``stated``: by the launch; ``sequences``: of ``limit`` tokens at once, on all replicas; ``short``: bytes that it lacks to start.
+    longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
+    take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
+    ``short``: bytes that it lacks to start.
     """
 
     pool: str
@@ -100,8 +102,13 @@ def verdict_of(
     except PerfgridError as error:
         return replace(found, lacking=str(error))
     known = with_own_model(job, catalog)
-    study = join_pools(content, catalog=known) if job.pools else build_study(content, "the job", known)
-    return _under_load(found, job, study)
+    if not job.pools:
+        return _under_load(found, job, build_study(content, "the job", known))
+    whole = _under_load(found, job, join_pools(content, catalog=known))
+    if whole.reached is None:
+        return whole
+    own = {aim_of(job): interval_of_pools(job, content, known)}
+    return replace(whole, reached={**whole.reached, **own})
 
 
 def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
@@ -115,6 +122,9 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     why_not = reasons(grid, names[0])
     reached = {}
     for name in names if not why_not else ():
+        if job.pools:  # their times are joined; of the ends only those of the aim are known
+            reached[name] = (float(grid[name].values), np.nan, np.nan)
+            continue
         one = intervals(study, [(0,) * len(study.space.axes)], name)[0]
         reached[name] = (one.value, one.low, one.high)
     memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
