@@ -2,8 +2,8 @@
 
 A server is a command in the format of its engine, with the devices of its pods, its replicas and perhaps its pool.
 Deployments and the like, LeaderWorkerSets, DisaggregatedSets, ModelServices and Helm values of llm-d, InferenceServices
-and LLMInferenceServices of KServe, and Helm values of the vLLM production stack are read. Nothing is rendered: what a
-template leaves open is not read.
+and LLMInferenceServices of KServe, Helm values of the vLLM production stack and Docker Compose are read. Nothing is
+rendered: what a template leaves open is not read.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PARALLEL = {  # of charts and KServe: a word of `parallelism` -> flag of vLLM
 }
 _KIND = re.compile(r"^kind:\s*[\"']?(\w+)", re.MULTILINE)
 _VALUES = re.compile(r"^(?:modelArtifacts|servingEngineSpec):", re.MULTILINE)
+_COMPOSE = re.compile(r"^services:\s*$.*^\s+(?:image|command|entrypoint):", re.MULTILINE | re.DOTALL)
 _ROLE = re.compile(r"(?:^|[-_. ])(prefill|decode)(?:$|[-_. ])")
 _VARIABLE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _HUB = re.compile(r"hf://|oci://|pvc://|s3://|gs://")
@@ -57,7 +58,9 @@ class Server:
 def is_manifest(text: str) -> bool:
     """Whether a text is a manifest of a server, or values of a chart that makes one."""
     kinds = _KIND.findall(text)
-    return bool({*kinds} & {*KINDS} and re.search(r"^apiVersion:", text, re.MULTILINE)) or bool(_VALUES.search(text))
+    return bool({*kinds} & {*KINDS} and re.search(r"^apiVersion:", text, re.MULTILINE)) or any(
+        pattern.search(text) for pattern in (_VALUES, _COMPOSE)
+    )
 
 
 def servers_in(file: str, text: str, programs: Iterable[str]) -> list[Server]:
@@ -129,7 +132,10 @@ def _servers(
     """The servers of one document."""
     kind, spec = one.get("kind"), one.get("spec")
     name = f"{file}, {_named(one)}" if kind else file
-    if kind is None and isinstance(one.get("servingEngineSpec"), Mapping):
+    if kind is None and isinstance(one.get("services"), Mapping):
+        for service, container in one["services"].items():
+            yield from _of_compose(f"{file}, {service}", container, programs)
+    elif kind is None and isinstance(one.get("servingEngineSpec"), Mapping):
         yield from _of_stack(file, one["servingEngineSpec"], programs)
     elif kind is None and "modelArtifacts" in one:
         yield from _of_charts(file, one, programs)
@@ -231,6 +237,21 @@ def _of_charts(name: str, values: Mapping[str, Any], programs: list[str]) -> Ite
         yield Server(
             f"{name}, {role}", [*words, *flags], {}, replicas or 1, gpus_in(container), role, _held_back(replicas)
         )
+
+
+def _of_compose(name: str, service: Any, programs: list[str]) -> Iterator[Server]:
+    """The server of a service of Docker Compose."""
+    if not isinstance(service, Mapping):
+        return
+    of = {"image": service.get("image", ""), "command": service.get("entrypoint"), "args": service.get("command")}
+    split = {key: shlex.split(held) if isinstance(held, str) and key != "image" else held for key, held in of.items()}
+    env = service.get("environment")
+    pairs = [str(one).split("=", 1) for one in env if "=" in str(one)] if isinstance(env, list) else (env or {}).items()
+    words = _started(name, split, {str(key): str(value) for key, value in pairs}, programs)
+    devices = [t for t in tables_in(service.get("deploy")) if "capabilities" in t]
+    gpus = next((whole(t.get("count")) or len(t.get("device_ids") or ()) for t in devices), None)
+    if words:
+        yield Server(name, words, {}, 1, gpus or None, "")
 
 
 def _of_stack(name: str, spec: Mapping[str, Any], programs: list[str]) -> Iterator[Server]:

@@ -17,7 +17,7 @@ from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
-from .recognise import backend_of, check_files, check_launched, recognised
+from .recognise import backend_of, check_launched, recognised, with_files
 from .settings import settings_of
 from .syntaxes import syntax_of
 
@@ -92,7 +92,7 @@ def read_job(
     form = form.spelled(syntax)
     if syntax == "flags":
         check_launched(texts)
-    check_files(form, texts)
+    texts = with_files(form, texts)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:

@@ -10,10 +10,11 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from .deployments import deployment_in
 from .formats import Format, formats
+from .heredocs import files_written
 from .others import refuse_others
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
-from .syntaxes import TABLES, Syntax, launched, syntax_of
+from .syntaxes import TABLES, Syntax, hyphenated, launched, syntax_of
 
 LEAST = 2  # keys that a format has to know
 EVERY: tuple[Syntax, ...] = ("python", *TABLES, "flags")
@@ -86,16 +87,32 @@ def backend_of(form: Format, texts: Mapping[str, str]) -> str | None:
     return next(filter(None, chosen), None)
 
 
-def check_files(form: Format, texts: Mapping[str, str]) -> None:
-    """PerfgridError where the settings of a format name a further file of settings that is not given."""
-    given = {name.rpartition("/")[2] for name in texts}
-    for key, value in settings_of(texts, form.syntaxes).values.items() if form.files else ():
-        lacking = key.rpartition(".")[2] in form.files and _CONFIGURATION.fullmatch(str(value))
-        if lacking and str(value).rpartition("/")[2] not in given:
-            raise PerfgridError(
-                f"{', '.join(texts)}: the settings are in {value} ({key}), which is not given: name it, too: "
-                f"perfgrid read-job {value} {' '.join(texts)}"
-            )
+def with_files(form: Format, texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts with the files of settings that they write themselves and name.
+
+    PerfgridError where the settings of a format name a further file of settings that is not given.
+    """
+    found, given = dict(texts), {name.rpartition("/")[2] for name in texts}
+    if not form.files:
+        return found
+    settings = settings_of(texts, form.syntaxes, programs=form.programs, arguments=form.arguments)
+    open_ = {key: settings.words.get(key, "").partition(": ")[2].split(" (")[0] for key, *_ in settings.unread}
+    names = {*map(hyphenated, form.files)}
+    for key, value in {**settings.values, **open_}.items():
+        path = str(value).strip("\"'")
+        name = path.rpartition("/")[2]
+        unsure = key in open_ or _CONFIGURATION.fullmatch(path)
+        if hyphenated(key.rpartition(".")[2]) not in names or name in given or not unsure:
+            continue
+        written = (files.get(name) for file, text in texts.items() if (files := files_written(text, file)))
+        if (text := next(filter(None, written), None)) is not None:
+            found[f"{next(iter(texts))}, {path}"] = text
+            continue
+        raise PerfgridError(
+            f"{', '.join(texts)}: the settings are in {path} ({key}), which is not given: name it, too: "
+            f"perfgrid read-job {path} {' '.join(texts)}"
+        )
+    return found
 
 
 def _started(texts: Mapping[str, str]) -> list[str]:

@@ -22,6 +22,8 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 PROGRAMS = (".py", ".sh")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
+HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
+_SHELL = re.compile(r"#!.*\b(?:ba|z|k|da)?sh\b")
 _SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgGtT])")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -164,8 +166,10 @@ def _from_program(words: list[str], programs: Iterable[str]) -> tuple[list[str],
 
 def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     """The syntax of a text among those that a format has, by its first lines."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [line.strip() for line in _own_lines(text) if line.strip() and not line.lstrip().startswith("#")]
     first = lines[0] if lines else ""
+    if _SHELL.match(text) and (in_lines := [syntax for syntax in legal if syntax not in (*TABLES, "python")]):
+        return in_lines[0]
     if "python" in legal and _PYTHON.match(first):
         return "python"
     if "json" in legal and first.startswith("{"):
@@ -176,6 +180,15 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "yaml"
     in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    """The lines of a text without those of here-documents, which are files of their own."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        yield line
+        if marker := HERE.search(line):
+            next((inner for inner in lines if inner.strip() == marker[2]), None)
 
 
 def from_yaml(text: str, where: str = "", every: bool = False) -> Any:

@@ -165,7 +165,7 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
     whole = job.format.whole_context and bool(limit) and not fitted
     needed = of["sequence_cache_memory"] if whole else 0.0
-    short = max(needed - of["cache_capacity"], -of["cache_room"], 0.0)
+    short = max(needed - min(of["cache_room"], of["cache_capacity"]), 0.0)
     return Held(
         pool,
         int(job.values.get("devices", 1)),

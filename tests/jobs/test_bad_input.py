@@ -398,7 +398,9 @@ def test_deployments_are_read_by_their_pools():
     assert any("renamed to --disaggregation-mode prefill in 1.0" in why for _, _, why in old.assumed)
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
         read_job(graph(of["prefill"], of["decode"], gpus=8))
-    with pytest.raises(PerfgridError, match=r"several kinds of prefill \(job, a, job, b\)"):
+    with pytest.raises(
+        PerfgridError, match=r"several kinds of prefill: choose one with --which: 1 \(job, a\), 2 \(job, b\)$"
+    ):
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))
