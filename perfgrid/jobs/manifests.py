@@ -36,7 +36,7 @@ PARALLEL = {  # of charts and KServe: a word of `parallelism` -> flag of vLLM
 }
 _KIND = re.compile(r"^kind:\s*[\"']?(\w+)", re.MULTILINE)
 _VALUES = re.compile(r"^(?:modelArtifacts|servingEngineSpec):", re.MULTILINE)
-_COMPOSE = re.compile(r"^services:\s*$.*^\s+(?:image|command|entrypoint):", re.MULTILINE | re.DOTALL)
+_COMPOSE = (re.compile(r"^services:", re.MULTILINE), re.compile(r"^[ \t]+(?:image|command|entrypoint):", re.MULTILINE))
 _ROLE = re.compile(r"(?:^|[-_. ])(prefill|decode)(?:$|[-_. ])")
 _VARIABLE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _HUB = re.compile(r"hf://|oci://|pvc://|s3://|gs://")
@@ -57,10 +57,9 @@ class Server:
 
 def is_manifest(text: str) -> bool:
     """Whether a text is a manifest of a server, or values of a chart that makes one."""
-    kinds = _KIND.findall(text)
-    return bool({*kinds} & {*KINDS} and re.search(r"^apiVersion:", text, re.MULTILINE)) or any(
-        pattern.search(text) for pattern in (_VALUES, _COMPOSE)
-    )
+    if {*_KIND.findall(text)} & {*KINDS} and re.search(r"^apiVersion:", text, re.MULTILINE):
+        return True
+    return _VALUES.search(text) is not None or all(pattern.search(text) for pattern in _COMPOSE)
 
 
 def servers_in(file: str, text: str, programs: Iterable[str]) -> list[Server]:
@@ -93,6 +92,11 @@ def tables_in(held: Any) -> Iterator[Mapping[str, Any]]:
         yield from tables_in(inner)
 
 
+def rows_of(value: Any) -> list[Mapping[str, Any]]:
+    """The tables of a list; none of another value."""
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
 def whole(value: Any) -> int | None:
     """A count as a manifest states it, perhaps as text."""
     return int(str(value)) if str(value).isdecimal() and len(str(value)) < 8 else None
@@ -108,8 +112,7 @@ def words_of(container: Mapping[str, Any]) -> list[str]:
 
 def environment(container: Mapping[str, Any]) -> dict[str, str]:
     """The variables of a container that have a stated value."""
-    env = container.get("env")
-    rows = [one for one in env or () if isinstance(one, Mapping)] if isinstance(env, list) else []
+    rows = rows_of(container.get("env"))
     return {str(row["name"]): str(row["value"]) for row in rows if {"name", "value"} <= row.keys()}
 
 
@@ -148,8 +151,8 @@ def _servers(
         yield from _of_group(name, spec, 1, one, programs)
     elif kind == "DisaggregatedSet":
         slices = whole(spec.get("slices", 1)) or 1
-        for role in spec.get("roles") or ():
-            if isinstance(role, Mapping) and isinstance(role.get("spec"), Mapping):
+        for role in rows_of(spec.get("roles")):
+            if isinstance(role.get("spec"), Mapping):
                 own = {"metadata": {"name": role.get("name")}, "spec": role["spec"]}
                 yield from _of_group(f"{name} {role.get('name')}", role["spec"], slices, own, programs)
     elif kind == "ModelService":
@@ -166,10 +169,7 @@ def _of_pods(
 ) -> Iterator[Server]:
     """The server of a template of pods, of which ``size`` make one replica (0: a pod outside a group)."""
     spec = pods.get("spec") if isinstance(pods, Mapping) else None
-    containers = spec.get("containers") if isinstance(spec, Mapping) else None
-    for container in containers if isinstance(containers, list) else ():
-        if not isinstance(container, Mapping):
-            continue
+    for container in rows_of(spec.get("containers")) if isinstance(spec, Mapping) else ():
         env = {"LWS_GROUP_SIZE": str(size), "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "leader"} if size else {}
         words = _started(name, container, env, programs)
         if words:
@@ -222,13 +222,13 @@ def _of_charts(name: str, values: Mapping[str, Any], programs: list[str]) -> Ite
         if not isinstance(part, Mapping) or part.get("create") is False or part.get("replicas") == 0:
             continue
         template = part.get("template") if isinstance(part.get("template"), Mapping) else part
-        containers = [c for c in template.get("containers") or () if isinstance(c, Mapping)] or [{}]
+        containers = rows_of(template.get("containers")) or [{}]
         container = next((c for c in containers if c.get("modelCommand") or words_of(c) or gpus_in(c)), containers[0])
         own = container.get("modelCommand")
         if own in ("custom", "imageDefault") or (own is None and container.get("command")):
             words = _started(f"{name}, {role}", container, {}, programs)
         else:
-            more = shlex.split(environment(container).get("VLLM_ADDITIONAL_ARGS", ""))
+            more = _split(environment(container).get("VLLM_ADDITIONAL_ARGS", ""), name)
             words = [*SERVE, *([model] if model else []), *words_of({"args": container.get("args")}), *more]
         if not words:
             continue
@@ -244,27 +244,29 @@ def _of_compose(name: str, service: Any, programs: list[str]) -> Iterator[Server
     if not isinstance(service, Mapping):
         return
     of = {"image": service.get("image", ""), "command": service.get("entrypoint"), "args": service.get("command")}
-    split = {key: shlex.split(held) if isinstance(held, str) and key != "image" else held for key, held in of.items()}
+    split = {key: _split(held, name) if isinstance(held, str) and key != "image" else held for key, held in of.items()}
     env = service.get("environment")
-    pairs = [str(one).split("=", 1) for one in env if "=" in str(one)] if isinstance(env, list) else (env or {}).items()
+    listed = [str(one).split("=", 1) for one in env if "=" in str(one)] if isinstance(env, list) else []
+    pairs = env.items() if isinstance(env, Mapping) else listed
     words = _started(name, split, {str(key): str(value) for key, value in pairs}, programs)
     devices = [t for t in tables_in(service.get("deploy")) if "capabilities" in t]
-    gpus = next((whole(t.get("count")) or len(t.get("device_ids") or ()) for t in devices), None)
+    ids = next((t["device_ids"] for t in devices if isinstance(t.get("device_ids"), list)), ())
+    gpus = next(filter(None, (whole(t.get("count")) for t in devices)), len(ids))
     if words:
         yield Server(name, words, {}, 1, gpus or None, "")
 
 
 def _of_stack(name: str, spec: Mapping[str, Any], programs: list[str]) -> Iterator[Server]:
     """The servers of values of the vLLM production stack: flags in camel case, GPUs as a request."""
-    for model in spec.get("modelSpec") or ():
-        if not isinstance(model, Mapping) or model.get("enabled") is False:
+    for model in rows_of(spec.get("modelSpec")):
+        if model.get("enabled") is False:
             continue
         config = model.get("vllmConfig") if isinstance(model.get("vllmConfig"), Mapping) else {}
         words = [*SERVE, str(model.get("modelURL", ""))]
         for key, value in config.items():
             flag = "--" + re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", str(key)).lower()
             if key == "extraArgs":
-                words += [str(word) for word in value or ()]
+                words += [str(word) for word in value] if isinstance(value, list) else []
             elif isinstance(value, bool):
                 words += [flag] if value else []
             elif not isinstance(value, (Mapping, list)) and not str(key).startswith("v0") and str(key) != "v1":
@@ -293,7 +295,7 @@ def _of_kserve(
     runtime = str(model.get("runtime", ""))
     runtimes = [one for one in every if one.get("kind") in ("ServingRuntime", "ClusterServingRuntime")]
     chosen = next((one for one in runtimes if _named(one) == runtime or len(runtimes) == 1), None)
-    containers = [c for t in tables_in(chosen) for c in t.get("containers") or () if isinstance(c, Mapping)]
+    containers = [c for t in tables_in(chosen) for c in rows_of(t.get("containers"))]
     words = next(filter(None, (_started(name, c, {}, programs) for c in containers)), [])
     named = " ".join(map(str, (runtime, model.get("modelFormat")))).lower()
     if not words and ("vllm" in named or "huggingface" in named):
@@ -302,6 +304,14 @@ def _of_kserve(
         held = [gpus_in(model), *map(gpus_in, containers)]
         words = [*words, *words_of({"args": model.get("args")}), *_of_uri(model.get("storageUri"))]
         yield Server(name, words, {}, replicas, next(filter(None, held), None), "", assumed)
+
+
+def _split(text: str, name: str) -> list[str]:
+    """The words of a text as a shell splits them. PerfgridError for an open quote."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise PerfgridError(f"{name}: cannot be read as words: {str(error).lower()}") from None
 
 
 def _of_uri(uri: Any) -> list[str]:
@@ -347,8 +357,9 @@ def _role(words: list[str], *held: Any) -> str:
     for one in held:
         metadata = one.get("metadata") if isinstance(one, Mapping) else None
         if isinstance(metadata, Mapping):
-            labels = metadata.get("labels") if isinstance(metadata.get("labels"), Mapping) else {}
-            label = next((str(v) for k, v in labels.items() if str(k).rpartition("/")[2] == "role"), "")
+            labels = metadata.get("labels")
+            labels = labels.items() if isinstance(labels, Mapping) else ()
+            label = next((str(v) for k, v in labels if str(k).rpartition("/")[2] == "role"), "")
             for text in (label, str(metadata.get("name", ""))):
                 if found := _ROLE.search(text):
                     return found[1]

@@ -10,7 +10,7 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from .deployments import deployment_in
 from .formats import Format, formats
-from .heredocs import files_written
+from .heredocs import files_written, named_by
 from .others import refuse_others
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
@@ -104,7 +104,7 @@ def with_files(form: Format, texts: Mapping[str, str]) -> dict[str, str]:
         unsure = key in open_ or _CONFIGURATION.fullmatch(path)
         if hyphenated(key.rpartition(".")[2]) not in names or name in given or not unsure:
             continue
-        written = (files.get(name) for file, text in texts.items() if (files := files_written(text, file)))
+        written = (files_written(text, file).get(named_by(path)) for file, text in texts.items())
         if (text := next(filter(None, written), None)) is not None:
             found[f"{next(iter(texts))}, {path}"] = text
             continue
