@@ -132,7 +132,8 @@ class Reader:
         """The degrees and batches whose keys are stated with words that are not read, with these keys."""
         products = self.form.equations()
         layout = {*BY_DEVICES, "ep"}
-        while more := {n for p in products if p.left in layout for n in p.right if not n.isdigit()} - layout:
+        terms = [(p.left, (*p.right, *(name for name, *_ in p.when))) for p in products]
+        while more := {n for left, names in terms if left in layout for n in names if not n.isdigit()} - layout:
             layout |= more
         layout -= {"devices", "nodes", "devices_per_node"}  # --devices states them
         keys = ((row.quantity, self.form.shown(key)) for key, row in self.form.keys.items())
@@ -143,7 +144,9 @@ class Reader:
         for name, key in sorted(unread.items()):
             found, why = self.unread[key]
             file, colon, word = found.partition(": ")
-            told = f"give --set {name}=..." if name in glossary() else f"write its number, such as {key} 8"
+            flag = any(row.quantity == name and row.kind in ("flag", "switch") for row in self.form.keys.values())
+            told = f"write its value, such as {key} {'true' if flag else '8'}"
+            told = f"give --set {name}=..." if name in glossary() else told
             raise PerfgridError(f"{file + colon or where}{key} {word}".rstrip() + f" is not read: {why}: {told}")
 
     def _defaulted(
