@@ -120,7 +120,7 @@ def _worker_job(worker: Worker, form: Format, version: str, read: Callable[..., 
     engine, newest = format_of(form.engines[worker.engine])
     ignored = {why: (*engine.ignored.get(why, ()), *keys) for why, keys in form.ignored.items()}
     known = engine.model_copy(update={"ignored": dict(engine.ignored) | ignored})
-    known.__dict__.pop("arguments", None)  # computed from the keys
+    vars(known).pop("arguments", None)  # computed from the keys
     job = read({worker.name: shlex.join(worker.words), **worker.files}, known, newest)
     got = job.values.get("devices", 1)
     if worker.gpus is not None and worker.gpus != got:

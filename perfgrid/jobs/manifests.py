@@ -221,11 +221,12 @@ def _of_charts(name: str, values: Mapping[str, Any], programs: list[str]) -> Ite
         part = values.get(role)
         if not isinstance(part, Mapping) or part.get("create") is False or part.get("replicas") == 0:
             continue
-        template = part.get("template") if isinstance(part.get("template"), Mapping) else part
+        own = part.get("template")
+        template = own if isinstance(own, Mapping) else part
         containers = rows_of(template.get("containers")) or [{}]
         container = next((c for c in containers if c.get("modelCommand") or words_of(c) or gpus_in(c)), containers[0])
-        own = container.get("modelCommand")
-        if own in ("custom", "imageDefault") or (own is None and container.get("command")):
+        start = container.get("modelCommand")
+        if start in ("custom", "imageDefault") or (start is None and container.get("command")):
             words = _started(f"{name}, {role}", container, {}, programs)
         else:
             more = _split(environment(container).get("VLLM_ADDITIONAL_ARGS", ""), name)
@@ -261,9 +262,9 @@ def _of_stack(name: str, spec: Mapping[str, Any], programs: list[str]) -> Iterat
     for model in rows_of(spec.get("modelSpec")):
         if model.get("enabled") is False:
             continue
-        config = model.get("vllmConfig") if isinstance(model.get("vllmConfig"), Mapping) else {}
+        config = model.get("vllmConfig")
         words = [*SERVE, str(model.get("modelURL", ""))]
-        for key, value in config.items():
+        for key, value in config.items() if isinstance(config, Mapping) else ():
             flag = "--" + re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", str(key)).lower()
             if key == "extraArgs":
                 words += [str(word) for word in value] if isinstance(value, list) else []

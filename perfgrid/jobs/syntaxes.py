@@ -168,7 +168,8 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     """The syntax of a text among those that a format has, by its first lines."""
     lines = [line.strip() for line in _own_lines(text) if line.strip() and not line.lstrip().startswith("#")]
     first = lines[0] if lines else ""
-    if _SHELL.match(text) and (in_lines := [syntax for syntax in legal if syntax not in (*TABLES, "python")]):
+    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
+    if _SHELL.match(text) and in_lines:
         return in_lines[0]
     if "python" in legal and _PYTHON.match(first):
         return "python"
@@ -178,7 +179,6 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "toml"
     if "yaml" in legal and sum(_YAML.match(line) is not None for line in lines) > len(lines) / 2:
         return "yaml"
-    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
 
 

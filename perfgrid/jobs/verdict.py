@@ -188,7 +188,7 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
 
 def _published(job: Job) -> int:
     """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
-    known = job.model.values if job.model else {}
+    known: Mapping[str, Any] = job.model.values if job.model else {}
     return int(known.get("published_context") or known.get("context_length") or 0)
 
 
