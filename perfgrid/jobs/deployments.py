@@ -16,8 +16,18 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from .formats import Format, format_of
 from .job import Job
-from .manifests import POOLS, commands_of, configs_in, environment, gpus_in, is_manifest, servers_in, tables_in, whole
-from .manifests import words_of as words_in
+from .server_manifests import (
+    POOLS,
+    commands_of,
+    configs_in,
+    environment,
+    gpus_in,
+    is_manifest,
+    servers_in,
+    tables_in,
+    whole,
+)
+from .server_manifests import words_of as words_in
 from .shell import Script, script_of
 from .syntaxes import from_yaml, launched
 
