@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
 
-from .formats import USUAL, Case, Format, Key, glossary, reason_to_ignore, solved
+from .formats import USUAL, Case, Format, Key, Product, glossary, solved
 from .job import UNKNOWN
+from .kinds import OFF, could_change
 from .settings import Settings
+from .stops import Stop, refuse
 
 _DEFAULT = "not stated: the default of {title}"
+NOT_MODELLED = "not modelled"
+ACCUMULATION = "accumulation"
+BATCH = ("global_batch",)
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
+UNSET = ("null", "none", "")  # values of a key that is not in effect
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 class Reader:
     """The settings of a job, on their way to quantities."""
 
-    def __init__(self, form: Format, version: str, settings: Settings):
+    def __init__(self, form: Format, version: str, settings: Settings, leave_out: Iterable[str] = ()):
         self.form, self.version = form, version
+        self.left_out = {_plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
+        self.stops: list[Stop] = []
+        self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
@@ -32,14 +41,16 @@ class Reader:
         self.unread = {
             form.shown(form.name_of(key)): (settings.words.get(key, ""), why) for key, _, why in settings.unread
         }
+        self.settings_devices = settings.devices
         self.settings, self.files = self._named(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
             if key in form.keys:
                 self._take(key, form.keys[key], value)
             elif key not in cases:
-                why = reason_to_ignore(form, key) or self._unknown(key)
-                self.ignored.append((form.shown(key), text_of(value), why))
+                self._leave(key, value)
+            else:
+                self._check_known(key, value)
 
     def _named(self, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
         """Settings by today's names of their keys; those of another version are noted."""
@@ -60,6 +71,39 @@ class Reader:
                 )
             values[name], files[name] = value, settings.files[key]
         return values, files
+
+    def _leave(self, key: str, value: Any) -> None:
+        """List a key that states no quantity; stop at one that could matter."""
+        shown, text = self.form.shown(key), text_of(value)
+        row, why = self.form.unpriced_row(key), self.form.reason_to_ignore(key)
+        if row is not None:
+            off = text.lower() in (*OFF, *(word.lower() for word in row.harmless))
+            why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
+            if not off:
+                self._stop(key, text, f"is {why}")
+        elif why is None:
+            why = self._unknown(key)
+            if self.form.strict and (subject := could_change(key, text)):
+                self._stop(key, text, f"is {why}, and could change {subject}", "", "state its effect with --set and ")
+        self.ignored.append((shown, text, why))
+
+    def _check_known(self, key: str, value: Any) -> None:
+        """Stop at a value of a key that no case has."""
+        cases = [case for case in self.form.cases if key in case.keys]
+        if not self.form.strict or not cases or text_of(value).lower() in OFF:
+            return
+        words = [word for case in cases for word in _words(case.keys[key])]
+        if not any(_equal(value, word) for word in words):
+            known = ", ".join(dict.fromkeys(text_of(word) for word in words if word is not False))
+            self._stop(key, text_of(value), f"is not understood (known: {known})", cases[0].quantity)
+
+    def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> None:
+        """Remember why the job cannot be read as it stands."""
+        shown = self.form.shown(key)
+        if _plainly(key) not in self.left_out and _plainly(shown) not in self.left_out:
+            told = f"give --set {quantity}=... or " if quantity in glossary() else how
+            file = self.files.get(key, "")
+            self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
 
     def _unknown(self, key: str) -> str:
         near = nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
@@ -86,18 +130,58 @@ class Reader:
             self.assumed.append((self.form.shown(key), text, row.note))
 
     def state(self, given: Mapping[str, Any], where: str) -> None:
-        """Take in what the user states, and what several keys state together."""
-        for name, value in given.items():
+        """Take in what launchers state, what several keys state together, and what the user states.
+
+        The user fills what the files leave open; PerfgridError where they state another value.
+        """
+        for name in given:
             if name not in glossary():
                 raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
-            value = _plain(convert(glossary()[name], value, name), name)
-            if self.found.setdefault(name, value) != value:
-                raise PerfgridError(
-                    f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {text_of(value)}"
-                )
+        stated = {name: _plain(convert(glossary()[name], value, name), name) for name, value in given.items()}
+        self._launched(stated.get("devices"), where)
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
-                self._decide(quantity)
+                self._decide(quantity, stated)
+        for name, value in stated.items():
+            if self.found.setdefault(name, value) != value:
+                if name in self.origins and self.found[name] != USUAL:
+                    raise PerfgridError(
+                        f"{where}{name} is {text_of(self.found[name])} by {self.origins[name]}, not {text_of(value)}: "
+                        "change the file, or leave --set out"
+                        if name != "devices"
+                        else f"{where}{name} is {text_of(self.found[name])} by {self.origins[name]}, not {value}"
+                    )
+                self.found[name] = value
+        refuse([stop for stop in self.stops if stop.quantity not in stated])
+
+    def _launched(self, devices: int | None, where: str) -> None:
+        """Take in what launchers state of devices; the user chooses where two of them contradict each other."""
+        launched = self.settings_devices
+        for word in launched.unread:
+            self.ignored.append((word, "", "no number: the devices are left open"))
+        values = dict(launched.values)
+        if launched.other is not None and values:
+            number, words = launched.other
+            if devices not in (number, values.get("devices")) or not devices:
+                raise PerfgridError(
+                    f"{where}{launched.origins.get('devices') or launched.origins['nodes']} contradicts {words}: "
+                    f"{values.get('devices', 'no')} or {number or 'other'} devices: choose with --devices"
+                )
+            if devices == number:
+                return
+        parts = {n for product in self.form.equations() for n in (product.left, *product.right)}
+        for name, value in values.items():
+            if name != "devices" and name not in parts:
+                continue
+            if self.found.setdefault(name, value) != value:
+                told = f"{self.origins[name]} {self.found[name]} contradicts {launched.origins[name]}"
+                raise PerfgridError(f"{where}{told}: both state {name}")
+            self.origins.setdefault(name, launched.origins[name])
+        rows: dict[str, str] = {}
+        for name, words in launched.origins.items():
+            if name in values:
+                rows[words] = ", ".join(filter(None, (rows.get(words), f"{name} = {values[name]}")))
+        self.understood += [(words, "", meaning) for words, meaning in rows.items()]
 
     def values(self, where: str) -> dict[str, Any]:
         """All quantities: those stated, those that follow, defaults."""
@@ -108,13 +192,8 @@ class Reader:
                     named.add(self.form.shown(key))
                     why = f"without effect beside the other keys, or not expressed ({case.quantity})"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
-        known: dict[str, set[str]] = {}
-        for case in self.form.cases:
-            for key, word in case.contains.items():
-                known.setdefault(key, set()).add(word)
-        for key in known.keys() & self.settings.keys():
-            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
-                self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
+        for key, beyond in self._beyond():
+            self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", NOT_MODELLED))
         values, defaults = dict(self.form.implied) | self.found, self.form.defaults
         degrees = {n: defaults[n] for n in self.form.degrees if n not in self.left}
         unread = self._unread_degrees(values)
@@ -125,7 +204,39 @@ class Reader:
             self._check_read({n: key for n, key in unread.items() if known.get(n) is None}, where)
             rows = ((n, text_of(known[n]), f"{key} is not read: follows from the others") for n, key in unread.items())
             self.assumed += sorted(rows)
-        return self._listed(self._defaulted(values, defaults, where))
+        return self._listed(self._with_devices(values, defaults, where))
+
+    def _with_devices(self, values: dict[str, Any], defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Values with what follows from the number of devices, which a batch alone does not tell."""
+        listed = list(self.assumed)
+        alone = self._defaulted(values, defaults, where, BATCH)
+        enforced = alone.get("devices") is not None or any(self._tells(product) for product in self.form.equations())
+        self.assumed = listed
+        found = self._defaulted(values, defaults, where, () if enforced else BATCH)
+        if found.get("devices") is None:
+            self.open.append("devices")
+        elif "devices" not in self.found:
+            parts = next((p for p in self.form.equations() if p.left == "devices" and p.known(found)), None)
+            if parts is not None:
+                told = " x ".join(f"{name} {text_of(found[name])}" for name in parts.right if not name.isdigit())
+                self.assumed.append(("devices", text_of(found["devices"]), f"no launcher states it: implied by {told}"))
+        return found
+
+    def _tells(self, product: Product) -> bool:
+        """Whether a batch determines the replicas: all else of an equation that the framework checks is stated."""
+        others = [name for name in product.right if name != "dp" and not name.isdigit()]
+        whole = product.left == "global_batch" and "dp" in product.right and not product.when
+        return whole and all(name in self.found for name in (product.left, *others))
+
+    def _beyond(self) -> Iterable[tuple[str, list[str]]]:
+        """Keys that hold a list, with its words that no case has."""
+        known: dict[str, set[str]] = {}
+        for case in self.form.cases:
+            for key, word in case.contains.items():
+                known.setdefault(key, set()).add(word)
+        for key in known.keys() & self.settings.keys():
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+                yield key, beyond
 
     def _unread_degrees(self, values: Mapping[str, Any]) -> dict[str, str]:
         """The degrees and batches whose keys are stated with words that are not read, with these keys."""
@@ -154,7 +265,7 @@ class Reader:
             if values.get(name) is not None:
                 continue
             value = values.get(default) if isinstance(default, str) and default in values else default
-            if value is None or value == USUAL:
+            if value is None or value == USUAL or (name == ACCUMULATION and self._divided(values)):
                 continue
             values = solved(self.form, values | {name: value}, where, self.origins, without=without)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
@@ -163,6 +274,11 @@ class Reader:
                 why = next((f"{key} is not read" for key in keys if key in self.unread), why)
                 self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
         return values
+
+    @staticmethod
+    def _divided(values: Mapping[str, Any]) -> bool:
+        """Whether a stated batch waits for devices to be divided: accumulation follows from them."""
+        return values.get("devices") is None and values.get("global_batch") is not None
 
     def _listed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The same values; listed are the optional quantities that nothing states."""
@@ -177,27 +293,41 @@ class Reader:
                 self.assumed.append((name, default, f"{self.form.title} does not state it: the default of perfgrid"))
         return values
 
-    def _decide(self, quantity: str) -> None:
+    def _decide(self, quantity: str, stated: Mapping[str, Any]) -> None:
         """The value of a quantity that several keys state: that of the first case which they satisfy."""
         cases = [case for case in self.form.cases if case.quantity == quantity]
         cases = [case for case in cases if case.read and self.form.has(case, self.version)]
-        for case in cases:
-            if not self._satisfied(case):
-                continue
-            stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
-            others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]) not in FALSE]
-            self.found[quantity] = case.value
-            for key in stated:
-                self.origins.setdefault(quantity, self.form.shown(key))
-                self._understand(key, quantity, case.value)
-            if not stated and others:
-                text = " ".join(f"{self.form.shown(key)} {text_of(self.settings[key])}" for key in others)
-                why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
-                self.ignored.append((text, "", why))
-            elif not stated and quantity in glossary():
-                self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+        case = next(filter(self._satisfied, cases), None)
+        if case is None:
             return
+        keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
+        others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
+        others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in FALSE]
+        if not keys and quantity in stated:
+            return  # the files leave it open
+        self.found[quantity] = case.value
+        for key in keys:
+            self.origins.setdefault(quantity, self._said(key))
+            self._understand(key, quantity, case.value)
+        if not keys and others:
+            text = " ".join(map(self._said, others))
+            why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
+            self.ignored.append((text, "", why))
+            if self.form.strict and case.value != USUAL:
+                self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
+        elif not keys and quantity in glossary():
+            self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+
+    def _said(self, key: str) -> str:
+        """A key with its value."""
+        text = text_of(self.settings[key])
+        return self.form.shown(key) if text.lower() == "true" else f"{self.form.shown(key)} {text}"
+
+    def _alone(self, key: str, cases: list[Case]) -> str:
+        """Why a key that no case takes as it stands is not understood: what cases of it have beside."""
+        beside = dict.fromkeys(other for case in cases if key in case.keys for other in case.keys if other != key)
+        told = f" without a known value of {' or '.join(map(self.form.shown, beside))}" if beside else ""
+        return f"is not understood{told}"
 
     def _understand(self, key: str, quantity: str, value: Any) -> None:
         meaning = f"{quantity} = {text_of(value)}"
@@ -212,9 +342,9 @@ class Reader:
         for key, wanted in case.keys.items():
             value = self.settings.get(key)
             if isinstance(wanted, bool):
-                if (value is not None and text_of(value).lower() not in FALSE) != wanted:
+                if (value is not None and text_of(value).lower() not in (*FALSE, *UNSET)) != wanted:
                     return False
-            elif value is None or text_of(value) not in map(text_of, wanted if isinstance(wanted, list) else [wanted]):
+            elif value is None or not any(_equal(value, word) for word in _words(wanted)):
                 return False
         return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
 
@@ -222,6 +352,25 @@ class Reader:
 def words_of(value: Any) -> set[str]:
     """The words of a list as any syntax states it."""
     return set(re.split(r"[\s,\[\]'\"]+", "" if value is None else str(value)))
+
+
+def _words(wanted: Any) -> list[Any]:
+    return wanted if isinstance(wanted, list) else [wanted]
+
+
+def _equal(value: Any, word: Any) -> bool:
+    """Whether a stated value is a word of a case; true and false as any program spells them."""
+    text, wanted = text_of(value), text_of(word)
+    if isinstance(word, bool):
+        return (text.lower() not in FALSE) == word
+    if wanted.lower() in ("true", "false"):
+        return text.lower() in (TRUE if wanted.lower() == "true" else FALSE)
+    return text == wanted
+
+
+def _plainly(key: str) -> str:
+    """A key as it is compared with those that the user leaves out."""
+    return key.lstrip("-").replace("_", "-")
 
 
 def _converted(row: Key, value: Any, where: str) -> Any:

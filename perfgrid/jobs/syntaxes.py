@@ -11,6 +11,7 @@ from typing import Any, Literal
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
 from perfgrid.engine.errors import PerfgridError, shortened
 
+from .launcher import Launched, Layer, launched_by, variables_of
 from .recipes import recipes_of
 from .shell import Script, script_of
 
@@ -33,13 +34,20 @@ class Part:
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
     unsure: bool = False  # under a condition, or in a function
     named: bool = False  # its program is one of the format
+    devices: Launched = field(default_factory=Launched)  # as what starts its processes states them
 
 
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
 
 
 def parts_of(
-    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers, programs: Iterable[str] = ()
+    text: str,
+    file: str,
+    syntax: Syntax,
+    script: Script,
+    launchers: Launchers,
+    programs: Iterable[str] = (),
+    allocation: Layer | None = None,
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
@@ -57,13 +65,16 @@ def parts_of(
     script.commands, script.unsure, script.notes = [], [], []
     script_of(text, file, script)
     if syntax == "variables":
-        return [Part(file, list(script.variables.items()))], script.notes
+        given = {} if allocation is None else variables_of(allocation)
+        own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
+        return [Part(file, own)], script.notes
     read = _flags if syntax == "flags" else _pairs
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
-        stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        devices, rest = launched_by(words, allocation or Layer(), script.variables, text)
+        stated = [*_handed_on(words, script, launchers), *read(own or rest)]
+        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own), devices=devices))
     return parts, script.notes
 
 
