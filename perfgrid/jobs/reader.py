@@ -82,15 +82,21 @@ class Reader:
             if not off:
                 self._stop(key, text, f"is {why}")
         elif why is None:
-            why = self._unknown(key)
+            why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
             if self.form.strict and (subject := could_change(key, text)):
-                self._stop(key, text, f"is {why}, and could change {subject}", "", "state its effect with --set and ")
+                told = f"is {why} and could change {subject}{near}"
+                self._stop(key, text, told, how="state its effect with --set and ")
+            why += near
         self.ignored.append((shown, text, why))
 
     def _check_known(self, key: str, value: Any) -> None:
         """Stop at a value of a key that no case has."""
-        cases = [case for case in self.form.cases if key in case.keys]
-        if not self.form.strict or not cases or text_of(value).lower() in OFF:
+        cases = [case for case in self.form.cases if key in case.keys or key in case.contains]
+        if not self.form.strict or text_of(value).lower() in OFF:
+            return
+        if held := {case.contains[key] for case in cases if key in case.contains}:
+            if beyond := sorted(words_of(value) - held - {"null", "None", ""}):
+                self._stop(key, " ".join(beyond), f"is {NOT_MODELLED}", cases[0].quantity)
             return
         words = [word for case in cases for word in _words(case.keys[key])]
         if not any(_equal(value, word) for word in words):
@@ -105,9 +111,8 @@ class Reader:
             file = self.files.get(key, "")
             self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
 
-    def _unknown(self, key: str) -> str:
-        near = nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
-        return f"{UNKNOWN} to perfgrid for {self.form.title}{near}"
+    def _near(self, key: str) -> str:
+        return nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
@@ -325,7 +330,8 @@ class Reader:
 
     def _alone(self, key: str, cases: list[Case]) -> str:
         """Why a key that no case takes as it stands is not understood: what cases of it have beside."""
-        beside = dict.fromkeys(other for case in cases if key in case.keys for other in case.keys if other != key)
+        alike = [case for case in cases if key in case.keys and any(_equal(self.settings[key], w) for w in _words(case.keys[key]))]
+        beside = dict.fromkeys(other for case in alike for other, wanted in case.keys.items() if other != key and wanted is not False)
         told = f" without a known value of {' or '.join(map(self.form.shown, beside))}" if beside else ""
         return f"is not understood{told}"
 

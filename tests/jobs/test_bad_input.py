@@ -30,7 +30,7 @@ def megatron(text, **options):
     [
         (
             "--tensor-model-parallel-size 3",
-            r"devices 16 is not a multiple of tp 3 \(--tensor-model-parallel-size\) x cp 1 x pp 1 = 3$",
+            r"devices 16 \(--nnodes 2 --nproc-per-node 8\) is not a multiple of tp 3 \(--tensor-.*\) x cp 1 x pp 1 = 3$",
         ),
         ("--micro-batch-size 3 --global-batch-size 64", "global_batch 64 .*--global-batch-size.*microbatch 3"),
         (f"{BATCH} --micro-batch-size two", "run.sh: --micro-batch-size needs a number, found 'two'"),
@@ -62,9 +62,11 @@ def test_the_user_and_the_file_must_agree():
 
 def test_nothing_is_understood_silently():
     """Every stated key is in one of the lists; a key that matters and is not stated is listed with its default."""
-    job = megatron(
-        f"{BATCH} --frobnicate 3 --sequence-paralel --use-custom-fsdp --recompute-granularity full --lr 1e-4"
-    )
+    text = f"{BATCH} --frobnicate 3 --sequence-paralel --use-custom-fsdp --recompute-granularity full --lr 1e-4"
+    with pytest.raises(PerfgridError, match="could change the sequence; did you mean 'sequence-parallel'") as error:
+        megatron(text)
+    assert str(error.value).endswith("--ignore sequence-paralel --ignore recompute-granularity")
+    job = megatron(text, ignore=["--sequence-paralel", "recompute_granularity"])
     told = {word for text, *_ in (*job.understood, *job.ignored, *job.assumed) for word in text.split()}
     assert {"--frobnicate", "--sequence-paralel", "--use-custom-fsdp", "--recompute-granularity", "--lr"} <= told
     why = {text: reason for text, _, reason in job.ignored}
