@@ -31,6 +31,7 @@ BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
+OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
 Number = int | float
 
 
@@ -265,13 +266,24 @@ def formats() -> dict[str, Format]:
 
 
 def _extended(content: dict[str, Any]) -> dict[str, Any]:
-    """The table of a format, with that of the format that it extends: its own rows come first and replace others."""
+    """The table of a format, with that of a version of the format that it extends: its own rows come first."""
     if (base := content.pop("extends", None)) is None:
         return content
-    path = FOLDER / f"{base}.toml"
-    found = _extended(from_toml(read_text(path), f"{path}: "))
+    name, _, version = base.partition("@")
+    path = FOLDER / f"{name}.toml"
+    whole = _extended(from_toml(read_text(path), f"{path}: "))
+    found = {name: value for name, value in whole.items() if name not in OF_ONE}
+    place = whole["versions"].index
+    until = place(version) if version else len(whole["versions"]) - 1
+
+    def has(row: dict[str, Any]) -> bool:
+        since, end = row.pop("since", None), row.pop("until", None)
+        return (since is None or place(since) <= until) and (end is None or until < place(end))
+
+    found["keys"] = {key: row for key, row in found["keys"].items() if has(row)}
+    found["cases"] = [case for case in found["cases"] if has(case)]
     for name, value in content.items():
-        if isinstance(value, dict) and isinstance(found.get(name), dict):
+        if isinstance(value, dict) and isinstance(found.get(name), dict) and name != "defaults":
             more = {k: [*v, *found[name].get(k, [])] for k, v in value.items() if isinstance(v, list)}
             found[name] = {**found[name], **value, **(more if name == "ignored" else {})}
         elif name in ("cases", "unpriced"):

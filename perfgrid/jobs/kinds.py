@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfgrid.catalog.reading import read_text
 
 if TYPE_CHECKING:
     from .formats import Format
@@ -33,6 +37,7 @@ SUBJECTS = {  # what a key could change -> words of its name, a star for words t
     "the optimizer": ("optimizer*", "optim", "muon", "adafactor", "moments"),
     "the model": ("layers", "hidden", "heads", "ffn", "vocab", "width", "depth", "topk", "mtp", "attention"),
 }
+KEYS = Path(__file__).with_name("keys")
 OFF = ("", "null", "none", "false", "no", "off", "0", "[]", "{}")  # values with which an unknown key is not in effect
 EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN = "with effect", "without effect", "not modelled", "unknown"
 KINDS = (EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN)
@@ -64,21 +69,47 @@ def covers(pattern: str, key: str, strict: bool) -> bool:
 
 def kind_of(form: Format, key: str) -> str:
     """What a key is to a format."""
-    if form.matters(key):
+    name = next((one for one in (key, key.replace("-", "_")) if form.matters(one)), None)
+    if name is not None:
         return EFFECT
-    name = form.name_of(key)
+    kinds = [_unstated(form, form.name_of(one)) for one in dict.fromkeys((key, key.replace("-", "_")))]
+    return min(kinds, key=KINDS.index)
+
+
+def _unstated(form: Format, name: str) -> str:
     if form.unpriced_row(name) is not None:
         return NOT_MODELLED
     why = form.reason_to_ignore(name)
     return UNKNOWN if why is None else NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT
 
 
-def counted(form: Format, stated: Iterable[str] = ()) -> Mapping[str, Any]:
-    """How many keys a format knows, by kind; patterns count once. Beside them those of ``stated`` keys, by kind."""
-    patterns = Counter[str]()
-    for why, keys in form.ignored.items():
-        patterns[NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT] += len(keys)
-    patterns[NOT_MODELLED] += sum(len(row.keys) for row in form.unpriced)
-    table = {EFFECT: len(form.by_name) + len(form.renamed), **{kind: patterns[kind] for kind in KINDS[1:3]}}
-    found = Counter(kind_of(form, key) for key in stated)
-    return {"table": table, "stated": {kind: found[kind] for kind in KINDS}}
+@dataclass(frozen=True)
+class Count:
+    """Keys of a format by kind: ``of`` its own program, as its parser lists them, or of the table alone.
+
+    ``stopping``: unknown keys that stop the reader.
+    """
+
+    kinds: Mapping[str, int]
+    of: str
+    stopping: int
+
+
+def keys_of(form: Format) -> list[str]:
+    """The keys of the program of a format, as its own parser lists them; none where no list is kept."""
+    path = KEYS / f"{form.name}.txt"
+    return [line.split("\t")[0] for line in read_text(path).splitlines()] if path.exists() else []
+
+
+def counted(form: Format) -> Count:
+    """How many keys of a format are known with effect, without effect, not modelled and unknown."""
+    if not (listed := keys_of(form)):
+        table = Counter({EFFECT: len(form.by_name) + len(form.renamed)})
+        for why, keys in form.ignored.items():
+            table[NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT] += len(keys)
+        table[NOT_MODELLED] += sum(len(row.keys) for row in form.unpriced)
+        return Count({kind: table[kind] for kind in KINDS}, "its table", 0)
+    found = {key: kind_of(form, key) for key in listed}
+    stopping = sum(form.strict and kind == UNKNOWN and bool(could_change(key)) for key, kind in found.items())
+    kinds = Counter(found.values())
+    return Count({kind: kinds[kind] for kind in KINDS}, f"{len(listed)} keys of the program", stopping)

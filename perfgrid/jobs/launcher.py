@@ -80,7 +80,7 @@ class Layer:
 
     def said(self, *names: str) -> str:
         """The words that state some quantities."""
-        return " ".join(dict.fromkeys(self.words[name] for name in names if name in self.words))
+        return " and ".join(dict.fromkeys(self.words[name] for name in names if name in self.words))
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _devices(allocation: Layer, step: Layer, elastic: Layer | None, variables: M
     open_ = tuple(word for word in elastic.unread if ("nnodes" in word) or "devices_per_node" not in values)
     if {"nodes", "devices_per_node"} <= values.keys():
         values["devices"] = values["nodes"] * values["devices_per_node"]
-        origins["devices"] = " ".join(dict.fromkeys((origins["nodes"], origins["devices_per_node"])))
+        origins["devices"] = " and ".join(dict.fromkeys((origins["nodes"], origins["devices_per_node"])))
     other = None
     for name in ("devices", "nodes"):
         if other is None and name in values and around.values.get(name, values[name]) != values[name]:
@@ -235,7 +235,7 @@ def _of_tasks(layer: Layer, alone: bool) -> Launched:
         nodes = tasks // of["tasks_per_node"]
     by_tasks = layer.said("nodes", "tasks", "tasks_per_node")
     if tasks and "gpus_per_task" in of:
-        values["devices"], origins["devices"] = tasks * of["gpus_per_task"], f"{by_tasks} {layer.said('gpus_per_task')}"
+        values["devices"], origins["devices"] = tasks * of["gpus_per_task"], layer.said("nodes", "tasks", "tasks_per_node", "gpus_per_task")
     elif "gpus" in of:
         values["devices"], origins["devices"] = of["gpus"], layer.said("gpus")
     elif "gpus_per_node" in of and nodes:
@@ -266,6 +266,6 @@ def _of_environment(variables: Mapping[str, str]) -> Launched:
         return Launched({"devices": world}, {"devices": word})
     for word, nodes in numbers(NODES):
         for local, per_node in numbers(LOCAL):
-            origins = {"nodes": word, "devices_per_node": local, "devices": f"{word} {local}"}
+            origins = {"nodes": word, "devices_per_node": local, "devices": f"{word} and {local}"}
             return Launched({"nodes": nodes, "devices_per_node": per_node, "devices": nodes * per_node}, origins)
     return Launched()

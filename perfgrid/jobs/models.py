@@ -112,7 +112,7 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     models = catalog.tables["model"]
     if text in models:
         return models[text]
-    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
+    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml"))
     while (shorter := _VARIANT.sub("", name)) != name:
         name = shorter
     name = name.replace("_", "-")

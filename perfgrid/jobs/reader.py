@@ -220,12 +220,20 @@ class Reader:
         found = self._defaulted(values, defaults, where, () if enforced else BATCH)
         if found.get("devices") is None:
             self.open.append("devices")
-        elif "devices" not in self.found:
-            parts = next((p for p in self.form.equations() if p.left == "devices" and p.known(found)), None)
-            if parts is not None:
-                told = " x ".join(f"{name} {text_of(found[name])}" for name in parts.right if not name.isdigit())
-                self.assumed.append(("devices", text_of(found["devices"]), f"no launcher states it: implied by {told}"))
+        told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
+        for name in (n for n in found if n in glossary() and n not in told):
+            if (equation := self._equation(name, found)) and glossary()[name].of != "model":
+                self.assumed.append((name, text_of(found[name]), f"implied by {equation}"))
         return found
+
+    def _equation(self, name: str, values: Mapping[str, Any]) -> str:
+        """The first product that joins a quantity with known ones, with its numbers."""
+        for product in self.form.equations():
+            if name in (product.left, *product.right) and product.known(values) and len(product.right) > 1:
+                parts = [one if one.isdigit() else f"{one} {text_of(values[one])}" for one in product.right]
+                sign = " + " if product.sums else " x "
+                return f"{product.left} {text_of(values[product.left])} = {sign.join(parts)}"
+        return ""
 
     def _tells(self, product: Product) -> bool:
         """Whether a batch determines the replicas: all else of an equation that the framework checks is stated."""
@@ -291,7 +299,7 @@ class Reader:
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
-                self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
+                self.assumed.append((name, default, f"no {' or '.join(map(self.form.shown, keys))}: the default of perfgrid"))
         for name in self.form.open:  # what the program states in its code, recomputation say
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 default = text_of(glossary()[name].word(glossary()[name].default_value))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
 
 from .deployments import is_deployment
 from .formats import Format, formats
+from .kinds import UNKNOWN, kind_of
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
 from .syntaxes import TABLES, Syntax, launched, syntax_of
@@ -51,6 +53,8 @@ def recognised(texts: Mapping[str, str]) -> str:
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
     if not ranked or scores[ranked[0]] < LEAST or tied:
         raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
+    if ranked[0] not in started:
+        _check_margin(texts, ranked, scores)
     _check_alike(texts, ranked[0])
     return ranked[0]
 
@@ -98,10 +102,29 @@ def _started(texts: Mapping[str, str]) -> list[str]:
     return [n for n, form in formats().items() if any(launched(words, form.programs) for words in commands)]
 
 
+def _stated(form: Format, texts: Mapping[str, str]) -> list[str]:
+    """The keys that some texts state, as a format reads them."""
+    return list(settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values)
+
+
 def _known(form: Format, texts: Mapping[str, str]) -> int:
-    """Stated keys of some texts that a format knows."""
-    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs)
-    return sum(map(form.matters, found.values))
+    """Stated keys of some texts that a format knows; none where it has keys of its own and none of these is stated."""
+    stated = _stated(form, texts)
+    own = any(fnmatchcase(key, pattern) for pattern in form.distinctive for key in stated)
+    return sum(map(form.matters, stated)) if own or not form.distinctive else 0
+
+
+def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, int]) -> None:
+    """PerfgridError where the format that knows most of the keys does not know most of them."""
+    best = formats()[ranked[0]]
+    stated = _stated(best, texts)
+    unknown = [key for key in stated if kind_of(best, key) == UNKNOWN]
+    if best.strict and len(unknown) > len(stated) / 2:
+        near = ", ".join(f"{name} ({scores[name]})" for name in ranked if scores[name])
+        raise PerfgridError(
+            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such as "
+            f"{shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
+        )
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:

@@ -21,6 +21,8 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+MOST_REFERENCES = 8  # in one value, one behind the other
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.*[\w.]+)(?::([^{}]*))?)\}")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -54,7 +56,7 @@ def parts_of(
         table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
         if not isinstance(table, Mapping):
             raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_flat(table)))], []
+        return [Part(file, list(_put_in(dict(_flat(table)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -148,6 +150,27 @@ def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any
             yield from _flat(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """A table with its references put in: ``${model.length}``, ``${.length}`` of the same table, ``${NAME:default}`` of
+    the environment, as Hydra and Primus write them. What is not known stays as it is.
+    """
+    for key, value in table.items():
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
+                break
+            name, default = found[1] or found[3], found[2] if found[1] else found[4]
+            before = key.rpartition(".")[0]
+            while name.startswith("."):
+                name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
+                name = name if name.startswith(".") or not before else f"{before}.{name}"
+            held = table.get(name, variables.get(name, default))
+            if held is None or held == value:
+                break
+            value = held if found[0] == value else value.replace(found[0], str(held))
+            value = None if value == "null" else value
+        yield key, value
 
 
 def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
