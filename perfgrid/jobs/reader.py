@@ -20,6 +20,7 @@ NOT_MODELLED = "not modelled"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
+NULL = "null"  # in a case: a key that is stated and not in effect
 UNSET = ("null", "none", "")  # values of a key that is not in effect
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -77,7 +78,7 @@ class Reader:
         shown, text = self.form.shown(key), text_of(value)
         row, why = self.form.unpriced_row(key), self.form.reason_to_ignore(key)
         if row is not None:
-            off = text.lower() in (*OFF, *(word.lower() for word in row.harmless))
+            off = text.lower() in (*OFF, *(word.lower() for word in row.harmless)) or "*" in row.harmless
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
             if not off:
                 self._stop(key, text, f"is {why}")
@@ -357,6 +358,9 @@ class Reader:
             value = self.settings.get(key)
             if isinstance(wanted, bool):
                 if (value is not None and text_of(value).lower() not in (*FALSE, *UNSET)) != wanted:
+                    return False
+            elif value is None and NULL in _words(wanted):
+                if key not in self.settings:
                     return False
             elif value is None or not any(_equal(value, word) for word in _words(wanted)):
                 return False

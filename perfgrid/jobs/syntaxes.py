@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import prod
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
@@ -161,6 +162,11 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
             if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
                 break
             name, default = found[1] or found[3], found[2] if found[1] else found[4]
+            if name == "multiply" and default:
+                factors = [part.strip() for part in default.split(",")]
+                default = str(prod(map(int, factors))) if all(len(f) < 9 and f.isdigit() for f in factors) else None
+            elif default is not None and name != name.upper():
+                default = None  # a resolver that is not known
             before = key.rpartition(".")[0]
             while name.startswith("."):
                 name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
