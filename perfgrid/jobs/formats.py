@@ -153,6 +153,7 @@ class Format(_Row):
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
     degrees: tuple[str, ...] = ()  # defaults that hold before devices are divided: what a file leaves out fills none
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
+    leaves: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # key -> what it states beyond what is read
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written

@@ -282,12 +282,22 @@ class Reader:
             if value is None or value == USUAL or (name == ACCUMULATION and self._divided(values)):
                 continue
             values = solved(self.form, values | {name: value}, where, self.origins, without=without)
+            self._check_left(name, where)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
                 why = next((f"{key} is not read" for key in keys if key in self.unread), why)
                 self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
         return values
+
+    def _check_left(self, name: str, where: str) -> None:
+        """PerfgridError where a key of the job states by itself what a default would stand for."""
+        for key, names in self.form.leaves.items():
+            if name in names and key in self.settings:
+                raise PerfgridError(
+                    f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
+                    f"before this one, or --set {name}=..."
+                )
 
     @staticmethod
     def _divided(values: Mapping[str, Any]) -> bool:
@@ -316,7 +326,7 @@ class Reader:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
         others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
-        others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in FALSE]
+        others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
             return  # the files leave it open
         self.found[quantity] = case.value

@@ -308,7 +308,10 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
         PerfgridError, match=r"holds 4 launches.*1 \(small_config\), 2 \(BASE\), 3 \(LARGE\), 4 \(nested\)"
     ):
         read_job(text, format="megatron-bridge")
-    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16}
+    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16, "cp": 1}
+    with pytest.raises(PerfgridError, match="recipe llama3_8b_pretrain_config states pp itself, which is not read"):
+        read_job(text, format="megatron-bridge", which="small_config", stated=given)
+    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16, "pp": 1}
     with pytest.raises(PerfgridError, match=r"context_parallel_size 4 is not read: set under a condition.*--set cp="):
         read_job(text, format="megatron-bridge", which="small_config", stated=given)
     job = read_job(text, format="megatron-bridge", which="small_config", stated=given | {"cp": 1})

@@ -86,7 +86,8 @@ def nested(pairs):
 
 
 def read(job):
-    return read_job(text_of(job), format=job["format"], stated=job.get("given"), model=job.get("with"))
+    asked = {"stated": job.get("given"), "model": job.get("with"), "ignore": job.get("ignore", ())}
+    return read_job(text_of(job), format=job["format"], **asked)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].rpartition("/")[2].replace(" ", "-"))
