@@ -89,6 +89,7 @@ class Unpriced(_Row):
     keys: tuple[str, ...]
     why: str
     harmless: tuple[str, ...] = ()
+    quantity: str = ""  # with which the user may state its effect
 
 
 class Product(_Row):

@@ -81,7 +81,7 @@ class Reader:
             off = text.lower() in (*OFF, *(word.lower() for word in row.harmless)) or "*" in row.harmless
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
             if not off:
-                self._stop(key, text, f"is {why}")
+                self._stop(key, text, f"is {why}", row.quantity)
         elif why is None:
             why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
             if self.form.strict and (subject := could_change(key, text)):
