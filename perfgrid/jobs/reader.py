@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from perfgrid.catalog.schema import convert
@@ -326,6 +327,7 @@ class Reader:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
         others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
+        others = [key for key in others if key not in self.form.keys]  # what also states a quantity of its own
         others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
             return  # the files leave it open
@@ -393,7 +395,7 @@ def _equal(value: Any, word: Any) -> bool:
         return (text.lower() not in FALSE) == word
     if wanted.lower() in ("true", "false"):
         return text.lower() in (TRUE if wanted.lower() == "true" else FALSE)
-    return text == wanted
+    return fnmatchcase(text, wanted) if "*" in wanted else text == wanted
 
 
 def _plainly(key: str) -> str:

@@ -41,7 +41,7 @@ def recognised(texts: Mapping[str, str]) -> str:
         return started[0]
     if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
         return backed[0]
-    scores, errors = {}, []
+    scores, errors = dict[str, tuple[int, int]](), []
     for name, form in formats().items():
         if form.engines:
             continue
@@ -49,10 +49,10 @@ def recognised(texts: Mapping[str, str]) -> str:
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
-    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started))
+    ranked = sorted(scores, key=lambda name: ([-n for n in scores[name]], name not in started))
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
-    if not ranked or scores[ranked[0]] < LEAST or tied:
-        raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
+    if not ranked or scores[ranked[0]][0] < LEAST or tied:
+        raise errors[0] if errors else _unknown(texts, [n for n in ranked if scores[n][0] and scores[n] == scores[ranked[0]]])
     if ranked[0] not in started:
         _check_margin(texts, ranked, scores)
     _check_alike(texts, ranked[0])
@@ -107,20 +107,23 @@ def _stated(form: Format, texts: Mapping[str, str]) -> list[str]:
     return list(settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values)
 
 
-def _known(form: Format, texts: Mapping[str, str]) -> int:
-    """Stated keys of some texts that a format knows; none where it has keys of its own and none of these is stated."""
+def _known(form: Format, texts: Mapping[str, str]) -> tuple[int, int]:
+    """How many stated keys of some texts a format knows, and how many are its own.
+
+    None where it has keys of its own and none of these is stated.
+    """
     stated = _stated(form, texts)
-    own = any(fnmatchcase(key, pattern) for pattern in form.distinctive for key in stated)
-    return sum(map(form.matters, stated)) if own or not form.distinctive else 0
+    own = sum(any(fnmatchcase(key, pattern) for pattern in form.distinctive) for key in stated)
+    return (sum(map(form.matters, stated)), own) if own or not form.distinctive else (0, 0)
 
 
-def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, int]) -> None:
+def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, tuple[int, int]]) -> None:
     """PerfgridError where the format that knows most of the keys does not know most of them."""
     best = formats()[ranked[0]]
     stated = _stated(best, texts)
     unknown = [key for key in stated if kind_of(best, key) == UNKNOWN]
     if best.strict and len(unknown) > len(stated) / 2:
-        near = ", ".join(f"{name} ({scores[name]})" for name in ranked if scores[name])
+        near = ", ".join(f"{name} ({scores[name][0]})" for name in ranked if scores[name][0])
         raise PerfgridError(
             f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such as "
             f"{shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
@@ -151,7 +154,7 @@ def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
         known = {}
         for name, form in formats().items():
             try:
-                known[name] = 0 if form.engines else _known(form, {file: text})
+                known[name] = 0 if form.engines else _known(form, {file: text})[0]
             except PerfgridError:
                 continue
         best = max(known, key=lambda name: (known[name], name == chosen))
