@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 
 from .shell import is_unread
 
-_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^#(SBATCH|PyTorchJob|MPIJob|JobSet)[ \t]+(.*)$", re.MULTILINE)
 _BEHIND_STEP = re.compile(r"(?<![\w/.-])(srun|mpirun|mpiexec)\b([^\"'\n;|&]*)")
 _USED = re.compile(r"\$\{?(\w+)\}?")
-_GPUS = re.compile(r"(?:gpu(?::[\w.-]+)?|[\w.-]+)?:?(\d+)")  # gpu:8, gpu:h100:8, h100:8, 8
+_GPUS = re.compile(r"(?:[\w.-]+:)*(\d+)")  # gpu:8, gpu:h100:8, h100:8, 8
 STEPS = ("srun", "mpirun", "mpiexec")
 ELASTIC = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 QUANTITIES = {  # option -> what it states
     "srun": {
         **dict.fromkeys(("nodes", "N"), "nodes"),
         **dict.fromkeys(("ntasks", "n"), "tasks"),
-        "ntasks-per-node": "tasks_per_node",
+        **dict.fromkeys(("ntasks-per-node", "tasks-per-node"), "tasks_per_node"),
         "gpus-per-node": "gpus_per_node",
         "gres": "gpus_per_node",
         **dict.fromkeys(("gpus", "G"), "gpus"),
@@ -98,21 +98,22 @@ class Launched:
 
 
 def allocation_of(texts: Iterable[str]) -> Layer:
-    """The allocation that ``#SBATCH`` lines of some texts ask for; later lines replace earlier ones."""
-    words = []
+    """The allocation that ``#SBATCH`` lines of some texts, or a manifest, ask for; later ones replace earlier ones."""
+    words, before = list[str](), "#SBATCH "
     for text in texts:
-        for line in _DIRECTIVE.findall(text):
+        for name, line in _DIRECTIVE.findall(text):
+            before = "#SBATCH " if name == "SBATCH" else f"{name} "
             try:
                 words += shlex.split(line, comments=True)
             except ValueError:
                 words += line.split()
-    found = _read(words, "srun", "#SBATCH ")[0]
+    found = _read(words, "srun", before, alone=False)[0]
     stated = dict(found.stated)
-    if words and "nodes" not in stated:
+    if words and "nodes" not in stated and not any("-N" in word or "--nodes" in word for word in found.unread):
         tasks, per_node = stated.get("tasks"), stated.get("tasks_per_node")
         stated["nodes"] = -(-tasks // per_node) if tasks and per_node else 1
     if "tasks" not in stated and "tasks_per_node" in stated:
-        stated["tasks"] = stated["nodes"] * stated["tasks_per_node"]
+        stated |= {"tasks": stated["nodes"] * stated["tasks_per_node"]} if "nodes" in stated else {}
     return Layer(stated, found.words, found.unread)
 
 
@@ -120,7 +121,7 @@ def variables_of(allocation: Layer) -> dict[str, str]:
     """The variables that Slurm sets in the scripts of an allocation."""
     found = {name: str(n) for key, n in allocation.stated.items() for name in SLURM[key] if name}
     if "gpus" in allocation.stated and "SLURM_GPUS_ON_NODE" not in found:
-        found["SLURM_GPUS_ON_NODE"] = str(allocation.stated["gpus"] // allocation.stated["nodes"])
+        found["SLURM_GPUS_ON_NODE"] = str(allocation.stated["gpus"] // allocation.stated.get("nodes", 1))
     return found
 
 
@@ -153,14 +154,14 @@ def _name(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _read(words: list[str], program: str, before: str) -> tuple[Layer, list[str]]:
-    """What the options of a launcher state, and the words behind them."""
+def _read(words: list[str], program: str, before: str, alone: bool = True) -> tuple[Layer, list[str]]:
+    """What the options of a launcher state, and the words behind them; not ``alone``: all words are of options."""
     stated, said, unread = dict[str, int](), dict[str, str](), []
     i = 0
     while i < len(words):
         word = words[i]
         if not word.startswith("-") or word == "-":
-            if before != "#SBATCH ":
+            if alone:
                 break
             i += 1
             continue
@@ -248,7 +249,7 @@ def _of_tasks(layer: Layer, alone: bool) -> Launched:
         elif values["devices"] != tasks:
             other = (tasks or 0, by_tasks)
     if nodes:
-        values["nodes"], origins["nodes"] = nodes, layer.said("nodes", "tasks", "tasks_per_node") or "#SBATCH"
+        values["nodes"], origins["nodes"] = nodes, layer.said("nodes", "tasks", "tasks_per_node") or "the one node of an allocation"
         if "devices" in values and values["devices"] % nodes == 0:
             values["devices_per_node"], origins["devices_per_node"] = values["devices"] // nodes, origins["devices"]
     return Launched(values if "devices" in values or nodes else {}, origins, other, layer.unread)

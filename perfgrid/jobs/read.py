@@ -16,6 +16,7 @@ from perfgrid.engine.errors import PerfgridError
 from .deployments import read_deployment
 from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
+from .manifests import as_script
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
 from .recognise import backend_of, check_files, check_launched, recognised
@@ -86,6 +87,7 @@ def read_job(
     (8, 128, 'llama-3.1-8b')
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
+    texts = {file: as_script(own, f"{file}: ") for file, own in texts.items()}
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     named = format or (written[1] if written else None) or recognised(texts)
     form, version = format_of(named)
