@@ -76,7 +76,7 @@ class Layer:
             stated.pop("tasks", None)
         if "tasks" in self.stated and "tasks_per_node" not in self.stated:
             stated.pop("tasks_per_node", None)
-        return Layer(stated, words, self.unread)
+        return Layer(stated, words, (*self.unread, *outer.unread))
 
     def said(self, *names: str) -> str:
         """The words that state some quantities."""
