@@ -339,7 +339,8 @@ class Reader:
             text = " ".join(map(self._said, others))
             why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
             self.ignored.append((text, "", why))
-            if self.form.strict and case.value != USUAL:
+            known = all(stop.key != self.form.shown(others[0]) for stop in self.stops)
+            if self.form.strict and case.value != USUAL and known:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
         elif not keys and quantity in glossary():
             self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
