@@ -38,7 +38,18 @@ SUBJECTS = {  # what a key could change -> words of its name, a star for words t
     "the model": ("layers", "hidden", "heads", "ffn", "vocab", "width", "depth", "topk", "mtp", "attention"),
 }
 KEYS = Path(__file__).with_name("keys")
-OFF = ("", "null", "none", "false", "no", "off", "0", "0.0", "[]", "{}")  # values with which an unknown key is not in effect
+OFF = (
+    "",
+    "null",
+    "none",
+    "false",
+    "no",
+    "off",
+    "0",
+    "0.0",
+    "[]",
+    "{}",
+)  # values with which an unknown key is not in effect
 EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN = "with effect", "without effect", "not modelled", "unknown"
 KINDS = (EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN)
 _PATTERNS = [

@@ -1,8 +1,8 @@
 """What starts the processes of a job, and so how many devices it has: Slurm, srun, mpirun, torchrun, environments.
 
 An allocation (``#SBATCH``), a step (``srun``, ``mpirun``) and a launcher of a node (``torchrun``) may stand around one
-program. The innermost one states the processes; where two of them lead to different numbers of devices neither is taken.
-A number is never made from a batch.
+program. The innermost one states the processes; the user is asked where two lead to different numbers of devices. A
+number is never made from a batch.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Layer:
 class Launched:
     """Devices as launchers state them: ``values`` of nodes, devices_per_node and devices, and the words behind each.
 
-    ``other``: another number of devices that further words state, which contradicts the first. ``unread``: options whose
-    value is no number, such as an elastic range.
+    ``other``: another number of devices that further words state, which contradicts the first. ``unread``: options
+    whose value is no number, such as an elastic range.
     """
 
     values: Mapping[str, int] = field(default_factory=dict)
@@ -166,7 +166,13 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
             i += 1
             continue
         name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("--") and program == "srun" and len(name) > 1 and name[0] in "NnG" and name[1:].isdigit():
+        if (
+            not word.startswith("--")
+            and program == "srun"
+            and len(name) > 1
+            and name[0] in "NnG"
+            and name[1:].isdigit()
+        ):
             name, equals, value = name[0], "=", name[1:]
         name = name.replace("_", "-")
         i += 1
@@ -227,7 +233,7 @@ def _devices(allocation: Layer, step: Layer, elastic: Layer | None, variables: M
 
 
 def _of_tasks(layer: Layer, alone: bool) -> Launched:
-    """The devices of an allocation or a step; ``alone``: its processes are those of the program, one for each device."""
+    """The devices of an allocation or a step; ``alone``: its processes are the program's, one for each device."""
     of, values, origins = layer.stated, dict[str, int](), dict[str, str]()
     nodes, tasks = of.get("nodes"), of.get("tasks")
     if tasks is None and nodes and "tasks_per_node" in of:
@@ -236,7 +242,10 @@ def _of_tasks(layer: Layer, alone: bool) -> Launched:
         nodes = tasks // of["tasks_per_node"]
     by_tasks = layer.said("nodes", "tasks", "tasks_per_node")
     if tasks and "gpus_per_task" in of:
-        values["devices"], origins["devices"] = tasks * of["gpus_per_task"], layer.said("nodes", "tasks", "tasks_per_node", "gpus_per_task")
+        values["devices"], origins["devices"] = (
+            tasks * of["gpus_per_task"],
+            layer.said("nodes", "tasks", "tasks_per_node", "gpus_per_task"),
+        )
     elif "gpus" in of:
         values["devices"], origins["devices"] = of["gpus"], layer.said("gpus")
     elif "gpus_per_node" in of and nodes:
@@ -249,7 +258,10 @@ def _of_tasks(layer: Layer, alone: bool) -> Launched:
         elif values["devices"] != tasks:
             other = (tasks or 0, by_tasks)
     if nodes:
-        values["nodes"], origins["nodes"] = nodes, layer.said("nodes", "tasks", "tasks_per_node") or "the one node of an allocation"
+        values["nodes"], origins["nodes"] = (
+            nodes,
+            layer.said("nodes", "tasks", "tasks_per_node") or "the one node of an allocation",
+        )
         if "devices" in values and values["devices"] % nodes == 0:
             values["devices_per_node"], origins["devices_per_node"] = values["devices"] // nodes, origins["devices"]
     return Launched(values if "devices" in values or nodes else {}, origins, other, layer.unread)

@@ -1,7 +1,7 @@
 """Manifests of Kubernetes that start a training job, as the script that they start: PyTorchJob, MPIJob, JobSet.
 
-Pods are the nodes of a job, their limits of accelerators its devices. The command of the first pod with one is the launch;
-variables of its container stand before it.
+Pods are the nodes of a job, their limits of accelerators its devices. The command of the first pod with one is the
+launch; variables of its container stand before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ def as_script(text: str, where: str) -> str:
     lines = []
     if len(per_node) == 1:
         nodes, gpus = sum(count for count, _ in working), per_node.pop()
-        lines = [f"#{kind} --nodes={nodes} --gpus-per-node={gpus}", f"export PET_NNODES={nodes}", f"export WORLD_SIZE={nodes}"]
+        lines = [
+            f"#{kind} --nodes={nodes} --gpus-per-node={gpus}",
+            f"export PET_NNODES={nodes}",
+            f"export WORLD_SIZE={nodes}",
+        ]
     for variable in commands[0].get("env") or ():
         if isinstance(variable, Mapping) and isinstance(variable.get("value"), (str, int)):
             lines.append(f"export {variable.get('name')}={shlex.quote(str(variable['value']))}")

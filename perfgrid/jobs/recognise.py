@@ -52,7 +52,11 @@ def recognised(texts: Mapping[str, str]) -> str:
     ranked = sorted(scores, key=lambda name: ([-n for n in scores[name]], name not in started))
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
     if not ranked or scores[ranked[0]][0] < LEAST or tied:
-        raise errors[0] if errors else _unknown(texts, [n for n in ranked if scores[n][0] and scores[n] == scores[ranked[0]]])
+        raise (
+            errors[0]
+            if errors
+            else _unknown(texts, [n for n in ranked if scores[n][0] and scores[n] == scores[ranked[0]]])
+        )
     if ranked[0] not in started:
         _check_margin(texts, ranked, scores)
     _check_alike(texts, ranked[0])
@@ -125,8 +129,8 @@ def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[s
     if best.strict and len(unknown) > len(stated) / 2:
         near = ", ".join(f"{name} ({scores[name][0]})" for name in ranked if scores[name][0])
         raise PerfgridError(
-            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such as "
-            f"{shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
+            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such "
+            f"as {shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
         )
 
 

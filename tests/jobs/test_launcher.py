@@ -10,7 +10,8 @@ from perfgrid.jobs.read import read_job
 
 from .test_bad_input import LLAMA
 
-TRAIN = f"pretrain_gpt.py {LLAMA} --vocab-size 128256 --micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 4 "
+BATCH = "--micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 4"
+TRAIN = f"pretrain_gpt.py {LLAMA} --vocab-size 128256 {BATCH} "
 SIXTEEN = "#!/bin/bash\n#SBATCH --nodes=16 --gpus-per-node=4\n"
 
 
@@ -39,7 +40,11 @@ def devices(text, **options):
         ("", "torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend c10d", 16),
         ("", "python -m torch.distributed.launch --nproc_per_node 4 --use_env", 4),
         ("", "python3 -u -m torch.distributed.run --standalone --nproc_per_node=8", 8),
-        ("#SBATCH -N 2\n#SBATCH --gpus-per-node=8\n", "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE", 16),
+        (
+            "#SBATCH -N 2\n#SBATCH --gpus-per-node=8\n",
+            "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE",
+            16,
+        ),
         ("#SBATCH -N 2\n", "srun torchrun --nnodes $SLURM_JOB_NUM_NODES --nproc_per_node 8", 16),
         ("#SBATCH -N 2\n#SBATCH --gpus-per-node=8\n", "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node gpu", 16),
         ("export WORLD_SIZE=16\n", "python", 16),
@@ -118,21 +123,27 @@ def test_a_mesh_that_the_framework_fills_states_the_devices_by_its_equation():
 
 
 def test_a_key_of_the_framework_and_the_launcher_must_agree():
-    text = "trainer.num_nodes=4 trainer.devices=8 trainer.precision=bf16 model.micro_batch_size=1 model.global_batch_size=64"
+    text = "trainer.num_nodes=4 trainer.devices=8 trainer.precision=bf16 model.micro_batch_size=1"
     head = "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
     assert devices(f"{head}srun python train.py {text}", format="nemo-1") == 32
-    with pytest.raises(PerfgridError, match="trainer.num_nodes 4 contradicts #SBATCH --nodes=2: both state nodes"):
+    with pytest.raises(PerfgridError, match=r"trainer.num_nodes 4 contradicts #SBATCH --nodes=2: both state nodes"):
         devices(f"{head.replace('=4', '=2')}srun python train.py {text}", format="nemo-1")
 
 
 def test_variables_of_slurm():
-    allocation = allocation_of(["#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n"])
-    assert {name: variables_of(allocation)[name] for name in ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_GPUS_PER_NODE")} == {
+    allocation = allocation_of(
+        ["#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n"]
+    )
+    assert {
+        name: variables_of(allocation)[name] for name in ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_GPUS_PER_NODE")
+    } == {
         "SLURM_NNODES": "3",
         "SLURM_NTASKS": "6",
         "SLURM_GPUS_PER_NODE": "4",
     }
-    assert launched_by(["python", "a.py"], allocation_of(["#SBATCH --nodes=2-4\n#SBATCH --gpus-per-node=8\n"]), {})[0].unread
+    assert launched_by(["python", "a.py"], allocation_of(["#SBATCH --nodes=2-4\n#SBATCH --gpus-per-node=8\n"]), {})[
+        0
+    ].unread
 
 
 POD = """
@@ -172,12 +183,14 @@ spec:
 
 def test_pods_of_kubernetes_are_nodes():
     assert devices(PYTORCH.replace("RUN", TRAIN)) == 32
-    with pytest.raises(PerfgridError, match="--nnodes 2 and .* contradicts PyTorchJob --nodes=4 and .*: 16 or 32 devices"):
+    with pytest.raises(
+        PerfgridError, match=r"--nnodes 2 and .* contradicts PyTorchJob --nodes=4 and .*: 16 or 32 devices"
+    ):
         devices(PYTORCH.replace("RUN", TRAIN).replace("$PET_NNODES", "2"))
     words = ", ".join(f'"{word}"' for word in TRAIN.split())
     assert devices(MPI.replace("WORDS", words)) == 8
     with pytest.raises(PerfgridError, match="MPIJob  states no command"):
-        devices(MPI.replace(", args: [WORDS]", "").replace("command: [mpirun, -np, \"8\", python]", "name: x"))
+        devices(MPI.replace(", args: [WORDS]", "").replace('command: [mpirun, -np, "8", python]', "name: x"))
 
 
 def test_the_command_line_asks_for_devices_and_shows_who_states_them(tmp_path):

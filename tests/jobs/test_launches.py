@@ -14,7 +14,9 @@ JOBS = tomllib.loads((Path(__file__).parent / "launches.toml").read_text())["job
 
 def read(job, **more):
     asked = {"stated": job.get("given"), "model": job.get("with"), "ignore": job.get("ignore", ())}
-    return read_job({name: text.lstrip() for name, text in job["files"].items()}, which=job.get("which"), **asked, **more)
+    return read_job(
+        {name: text.lstrip() for name, text in job["files"].items()}, which=job.get("which"), **asked, **more
+    )
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].split()[-1].rpartition("/")[2])
