@@ -19,7 +19,7 @@ from perfgrid.engine.release import release
 
 from .files import Definition, Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of, without_source
-from .schema import KINDS, Entry, Kind, Variable, convert
+from .schema import KINDS, OVERRIDE, Entry, Kind, Variable, convert
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
@@ -37,7 +37,6 @@ OF_IO_DIES = (
     "design_cost", "mask_cost", "fab_energy", "fab_gas_carbon",
 )  # fmt: skip
 Made = TypeVar("Made")
-OVERRIDE = "override"  # the source key of a value that the user set
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,12 @@ class Catalog:
     def entry(self, kind: str, name: str) -> Entry:
         """An entry by table and name; PerfgridError with the nearest legal names if there is none."""
         return _entry_of(self.tables, kind, name, "")
+
+    def with_entry(self, entry: Entry) -> Catalog:
+        """A copy with one entry more, or another one of its name."""
+        tables = {**self.tables, entry.kind: {**self.tables[entry.kind], entry.name: entry}}
+        files = {file: without_source(file) for file in entry.sources.values() if file not in self.references}
+        return replace(self, tables=tables, references={**self.references, **files})
 
     def with_values(self, settings: Mapping[str, Any]) -> Catalog:
         """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
@@ -74,7 +79,7 @@ class Catalog:
                 value = {label: value}
             if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
                 value = {**variable.word(old), **value}
-            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key), OVERRIDE)
+            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key))
         return replace(
             self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}
         )
