@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
 
+from .arguments import hyphenated
 from .deployments import deployment_in
 from .formats import Format, formats
 from .heredocs import files_written, named_by
+from .kinds import UNKNOWN, kind_of
 from .others import refuse_others
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
-from .syntaxes import TABLES, Syntax, hyphenated, launched, syntax_of
+from .syntaxes import TABLES, Syntax, launched, syntax_of
 
 LEAST = 2  # keys that a format has to know
 EVERY: tuple[Syntax, ...] = ("python", *TABLES, "flags")
@@ -43,7 +46,7 @@ def recognised(texts: Mapping[str, str]) -> str:
         return started[0]
     if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
         return backed[0]
-    scores, errors = {}, []
+    scores, errors = dict[str, tuple[int, int]](), []
     for name, form in formats().items():
         if form.engines:
             continue
@@ -51,10 +54,16 @@ def recognised(texts: Mapping[str, str]) -> str:
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
-    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started))
+    ranked = sorted(scores, key=lambda name: ([-n for n in scores[name]], name not in started))
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
-    if not ranked or scores[ranked[0]] < LEAST or tied:
-        raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
+    if not ranked or scores[ranked[0]][0] < LEAST or tied:
+        raise (
+            errors[0]
+            if errors
+            else _unknown(texts, [n for n in ranked if scores[n][0] and scores[n] == scores[ranked[0]]])
+        )
+    if ranked[0] not in started:
+        _check_margin(texts, ranked, scores)
     _check_alike(texts, ranked[0])
     return ranked[0]
 
@@ -125,11 +134,33 @@ def _started(texts: Mapping[str, str]) -> list[str]:
     return [n for n, form in formats().items() if any(launched(words, form.programs) for words in commands)]
 
 
-def _known(form: Format, texts: Mapping[str, str]) -> int:
-    """Stated keys of some texts that a format knows."""
+def _stated(form: Format, texts: Mapping[str, str]) -> list[str]:
+    """The keys that some texts state, as a format reads them."""
     how = {"launchers": form.launchers, "programs": form.programs, "arguments": form.arguments}
-    found = settings_of(texts, form.syntaxes, **how)
-    return sum(map(form.matters, found.values))
+    return list(settings_of(texts, form.syntaxes, **how).values)
+
+
+def _known(form: Format, texts: Mapping[str, str]) -> tuple[int, int]:
+    """How many stated keys of some texts a format knows, and how many are its own.
+
+    None where it has keys of its own and none of these is stated.
+    """
+    stated = _stated(form, texts)
+    own = sum(any(fnmatchcase(key, pattern) for pattern in form.distinctive) for key in stated)
+    return (sum(map(form.matters, stated)), own) if own or not form.distinctive else (0, 0)
+
+
+def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, tuple[int, int]]) -> None:
+    """PerfgridError where the format that knows most of the keys does not know most of them."""
+    best = formats()[ranked[0]]
+    stated = _stated(best, texts)
+    unknown = [key for key in stated if kind_of(best, key) == UNKNOWN]
+    if best.strict and len(unknown) > len(stated) / 2:
+        near = ", ".join(f"{name} ({scores[name][0]})" for name in ranked if scores[name][0])
+        raise PerfgridError(
+            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such "
+            f"as {shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
+        )
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:
@@ -156,7 +187,7 @@ def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
         known = {}
         for name, form in formats().items():
             try:
-                known[name] = 0 if form.engines else _known(form, {file: text})
+                known[name] = 0 if form.engines else _known(form, {file: text})[0]
             except PerfgridError:
                 continue
         best = max(known, key=lambda name: (known[name], name == chosen))

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
 from itertools import takewhile
+from math import prod
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
 from perfgrid.engine.errors import PerfgridError, shortened
 
+from .arguments import Arguments
+from .launcher import Launched, Layer, launched_by, variables_of
 from .recipes import recipes_of
 from .shell import Script, script_of
 
@@ -20,11 +22,12 @@ Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
 PROGRAMS = (".py", ".sh")
+MOST_REFERENCES = 8  # in one value, one behind the other
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.*[\w.]+)(?::([^{}]*))?)\}")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
 HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
 _SHELL = re.compile(r"#!.*\b(?:ba|z|k|da)?sh\b")
-_SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgGtT])")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
 
@@ -37,58 +40,10 @@ class Part:
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
     unsure: bool = False  # under a condition, or in a function
     named: bool = False  # its program is one of the format
+    devices: Launched = field(default_factory=Launched)  # as what starts its processes states them
 
 
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """How a program reads its words: the key of the word without a flag, flags without a value, flags with several.
-
-    ``names``: every flag that is known; patterns end in a star.
-    """
-
-    positional: str = ""
-    switches: tuple[str, ...] = ()
-    several: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
-    abbreviated: bool = False  # an unambiguous beginning of a flag stands for it
-
-    def named(self, key: str) -> str:
-        """The known flag that a key is: in another spelling, or abbreviated; else the key itself."""
-        if key in self.names:
-            return key
-        spelled = self._spelled.get(hyphenated(key))
-        begun = {self._spelled[n] for n in self._spelled if self.abbreviated and n.startswith(hyphenated(key))}
-        return spelled or (begun.pop() if len(begun) == 1 and len(key) > 1 else key)
-
-    @cached_property
-    def _spelled(self) -> dict[str, str]:
-        return {hyphenated(name): name for name in sorted(self.names)}
-
-    def is_switch(self, key: str) -> bool:
-        """Whether a flag has no value."""
-        return any(matches(pattern, self.named(key)) for pattern in self.switches)
-
-    def is_list(self, key: str) -> bool:
-        """Whether a flag takes all words up to the next one."""
-        return any(matches(pattern, self.named(key)) for pattern in self.several)
-
-    def negated(self, key: str) -> str | None:
-        """The switch that ``no-...`` turns off; None for other keys."""
-        return key[3:] if hyphenated(key[:3]) == "no-" and key not in self.names and self.is_switch(key[3:]) else None
-
-
-def hyphenated(key: str) -> str:
-    """A key with hyphens for underscores, which programs take for each other."""
-    return key.replace("_", "-")
-
-
-def matches(pattern: str, key: str) -> bool:
-    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
-    pattern, key = hyphenated(pattern), hyphenated(key)
-    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
 
 
 def parts_of(
@@ -99,13 +54,14 @@ def parts_of(
     launchers: Launchers,
     programs: Iterable[str] = (),
     arguments: Arguments | None = None,
+    allocation: Layer | None = None,
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
         table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
         if not isinstance(table, Mapping):
             raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_flat(table)))], []
+        return [Part(file, list(_put_in(dict(_flat(table)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -116,18 +72,22 @@ def parts_of(
     script.commands, script.unsure, script.notes = [], [], []
     script_of(text, file, script)
     if syntax == "variables":
-        return [Part(file, list(script.variables.items()))], script.notes
+        given = {} if allocation is None else variables_of(allocation)
+        own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
+        return [Part(file, own)], script.notes
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         program, rest = _from_program(words, programs)
+        devices, behind = launched_by(words, allocation or Layer(), script.variables, text)
         if syntax != "flags":
-            read = _pairs([*program, *rest] or words)
+            read = _pairs([*program, *rest] or behind)
         elif program and arguments is not None and arguments.positional:
             read = _arguments(rest, arguments)
         else:
-            read = _flags([*program, *rest] or words)
+            read = _flags([*program, *rest] or behind)
         stated = [*_handed_on(words, script, launchers), *read]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(program)))
+        name = shortened(" ".join(words), 60)
+        parts.append(Part(name, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
 
 
@@ -220,6 +180,32 @@ def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{key}", ",".join(map(str, value)) if isinstance(value, list) else value
 
 
+def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """A table with its references put in: ``${model.length}``, ``${.length}`` of the same table, ``${NAME:default}`` of
+    the environment, as Hydra and Primus write them. What is not known stays as it is.
+    """
+    for key, value in table.items():
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
+                break
+            name, default = found[1] or found[3], found[2] if found[1] else found[4]
+            if name == "multiply" and default:
+                factors = [part.strip() for part in default.split(",")]
+                default = str(prod(map(int, factors))) if all(len(f) < 9 and f.isdigit() for f in factors) else None
+            elif default is not None and name != name.upper():
+                default = None  # a resolver that is not known
+            before = key.rpartition(".")[0]
+            while name.startswith("."):
+                name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
+                name = name if name.startswith(".") or not before else f"{before}.{name}"
+            held = table.get(name, variables.get(name, default))
+            if held is None or held == value:
+                break
+            value = held if found[0] == value else value.replace(found[0], str(held))
+            value = None if value == "null" else value
+        yield key, value
+
+
 def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
     """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
     key, values = "", list[str]()
@@ -300,15 +286,6 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, Any]]:
             yield name, value
         elif not equals and key.startswith("--") and behind and "=" not in behind and not behind.startswith("-"):
             yield name, behind
-
-
-def suffixed(text: str) -> str:
-    """A number with a suffix of counts, in plain digits: k is 1000, K is 1024, and so on."""
-    found = _SUFFIXED.fullmatch(text.strip())
-    if found is None:
-        return text
-    place = "kmgt".index(found[2].lower()) + 1
-    return f"{float(found[1]) * (1000 if found[2].islower() else 1024) ** place:.0f}"
 
 
 def _is_number(word: str) -> bool:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import perfgrid
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.jobs.formats import format_of, reason_to_ignore
+from perfgrid.jobs.formats import format_of
+from perfgrid.jobs.kinds import counted
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import verdict_of
 
 LAUNCHES = tomllib.loads((Path(__file__).parent / "servers.toml").read_text())["launch"]
-FLAGS = Path(__file__).with_name("flags")
+FLAGS = Path(perfgrid.__file__).parent / "jobs" / "keys"
 CATALOG = load_catalog()
 
 
@@ -66,15 +68,45 @@ def test_every_flag_of_a_parser_is_known(name):
     form, _ = format_of(name)
     rows = [line.split("\t") for line in (FLAGS / f"{name}.txt").read_text().splitlines()]
     own = {key: kind for key, kind, *_ in rows if not key.startswith("no-")}
-    assert [key for key in own if not form.matters(key) and reason_to_ignore(form, key) is None] == []
+    assert [key for key in own if not form.matters(key) and form.reason_to_ignore(key) is None] == []
     assert {key for key in own if form.arguments.is_switch(key)} == {key for key in own if own[key] == "switch"}
     assert {key for key in own if form.arguments.is_list(key)} == {key for key in own if own[key].endswith("*")}
+
+
+def test_all_flags_of_a_program_are_counted_as_known():
+    assert {name: counted(format_of(name)[0]).kinds["unknown"] for name in ("vllm", "sglang")} == {
+        "vllm": 0,
+        "sglang": 0,
+    }
 
 
 def test_an_ambiguous_beginning_stands_for_none():
     job = read_job("vllm serve Qwen/Qwen3-32B -tp 2 --max-num-s 32")  # -seqs and -scheduled-tokens
     assert "batch_limit" not in job.values
     assert any(key == "--max-num-s" and "unknown" in why for key, _, why in job.ignored)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--tensor-parallel-sizes 4", "is unknown to perfgrid for vLLM and could change the layout"),
+        ("--expert-sharding 4", "could change the layout"),
+        ("--kv-cache-dtype fp3", r"is not understood \(known: fp8, .*give --set kv_precision="),
+        ("--quantization my-own", r"is not understood .*give --set weight_precision="),
+        ("--gpu-memory-utilization much", "needs a number, found 'much'"),
+        ("--gpu-memory-utilization 1.5", "memory_fraction must be|must be <= 1|--gpu-memory-utilization"),
+    ],
+)
+def test_what_could_matter_and_is_not_known_stops(words, told):
+    with pytest.raises(PerfgridError, match=told):
+        read_job(f"vllm serve Qwen/Qwen3-32B {words}")
+
+
+def test_formats_of_checkpoints_are_no_other_ones():
+    """Weights stay as they are published; types of 16 bits change nothing."""
+    plain = read_job("vllm serve Qwen/Qwen3-32B").values
+    assert read_job("vllm serve Qwen/Qwen3-32B --quantization compressed-tensors --dtype half").values == plain
+    assert read_job("vllm serve Qwen/Qwen3-32B --dtype float32").values["weight_precision"] == "fp32"
 
 
 CONTAINER = """apiVersion: apps/v1
