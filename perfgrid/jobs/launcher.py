@@ -126,19 +126,19 @@ def variables_of(allocation: Layer) -> dict[str, str]:
 
 
 def launched_by(
-    words: list[str], allocation: Layer, variables: Mapping[str, str], text: str = ""
+    words: list[str], allocation: Layer, variables: Mapping[str, str], around: Layer | None = None
 ) -> tuple[Launched, list[str]]:
     """The devices of a command, and its words from the program on that launchers start.
 
-    ``text``: the script of the command. A step around a command string (``srun -N 2 bash -c "..."``) is read from it.
+    ``around``: the step of the script that starts command strings, of which the command may be one.
     """
     step, elastic, rest = Layer(), None, words
     place = _first(rest, STEPS)
     if place is not None:
         step, behind = _read(rest[place + 1 :], _name(rest[place]), f"{_name(rest[place])} ")
         rest = [*rest[:place], *behind]
-    elif found := _step_around(text, variables):
-        step = found
+    elif around is not None:
+        step = around
     place = _first(rest, ELASTIC)
     if place is not None:
         elastic, behind = _read(rest[place + 1 :], "torchrun", "")
@@ -190,8 +190,8 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
     return Layer(stated, said, tuple(unread)), words[i:]
 
 
-def _step_around(text: str, variables: Mapping[str, str]) -> Layer | None:
-    """The step that starts a command string: the one of a script whose words before a quote end in a shell."""
+def step_around(text: str, variables: Mapping[str, str]) -> Layer | None:
+    """The one step of a script that states something, by the words before a quote: ``srun -N 2 bash -c "..."``."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     found = []
     for name, words in _BEHIND_STEP.findall(joined):

@@ -18,6 +18,7 @@ from .words import FALSE, NULL, UNSET, converted, equal, in_list, plain, plainly
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 
 
@@ -28,6 +29,7 @@ class Reader:
         self.form, self.version = form, version
         self.left_out = {plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
         self.stops: list[Stop] = []
+        self.looked_up = 0
         self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
@@ -109,7 +111,13 @@ class Reader:
             self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
 
     def _near(self, key: str) -> str:
-        return nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        """The names nearest to an unknown key: of the first few, as this takes time."""
+        self.looked_up += 1
+        return (
+            ""
+            if self.looked_up > MOST_LOOKED_UP
+            else nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        )
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
