@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from .shell import is_unread
 
@@ -97,7 +98,8 @@ class Launched:
     unread: tuple[str, ...] = ()
 
 
-def allocation_of(texts: Iterable[str]) -> Layer:
+@lru_cache(maxsize=8)
+def allocation_of(texts: tuple[str, ...]) -> Layer:
     """The allocation that ``#SBATCH`` lines of some texts, or a manifest, ask for; later ones replace earlier ones."""
     words, before = list[str](), "#SBATCH "
     for text in texts:
