@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from perfgrid.engine.errors import PerfgridError
+
 from .shell import is_unread
 
 _DIRECTIVE = re.compile(r"^#(SBATCH|PyTorchJob|MPIJob|JobSet)[ \t]+(.*)$", re.MULTILINE)
@@ -146,6 +148,20 @@ def launched_by(
         elastic, behind = _read(rest[place + 1 :], "torchrun", "")
         rest = behind
     return _devices(allocation, step, elastic, variables), rest
+
+
+def chosen(launched: Launched, devices: int | None, where: str) -> Mapping[str, int]:
+    """What launchers state; PerfgridError where two contradict each other and the user does not choose one of them."""
+    if launched.other is None or not launched.values:
+        return launched.values
+    number, words = launched.other
+    first = launched.values.get("devices")
+    if devices is None or devices not in (number, first):
+        raise PerfgridError(
+            f"{where}{launched.origins.get('devices') or launched.origins['nodes']} contradicts {words}: "
+            f"{first or 'no'} or {number or 'other'} devices: choose with --devices"
+        )
+    return {} if devices == number else launched.values
 
 
 def _first(words: list[str], names: Iterable[str]) -> int | None:
