@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import takewhile
 from math import prod
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from
 from perfgrid.engine.errors import PerfgridError, shortened
 
 from .arguments import Arguments
-from .launcher import Launched, Layer, launched_by, variables_of
+from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
 from .shell import Script, script_of
 
@@ -23,7 +24,8 @@ TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that 
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
 PROGRAMS = (".py", ".sh")
 MOST_REFERENCES = 8  # in one value, one behind the other
-_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.*[\w.]+)(?::([^{}]*))?)\}")
+LONGEST = 4096  # characters of a value with references
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
 HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
@@ -58,7 +60,7 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
+        table = _table(text, file, syntax)
         if not isinstance(table, Mapping):
             raise PerfgridError(f"{file}: holds no table of settings")
         return [Part(file, list(_put_in(dict(_flat(table)), script.variables)))], []
@@ -75,10 +77,11 @@ def parts_of(
         given = {} if allocation is None else variables_of(allocation)
         own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
         return [Part(file, own)], script.notes
+    around = step_around(text, script.variables)
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         program, rest = _from_program(words, programs)
-        devices, behind = launched_by(words, allocation or Layer(), script.variables, text)
+        devices, behind = launched_by(words, allocation or Layer(), script.variables, around)
         if syntax != "flags":
             read = _pairs([*program, *rest] or behind)
         elif program and arguments is not None and arguments.positional:
@@ -89,6 +92,12 @@ def parts_of(
         name = shortened(" ".join(words), 60)
         parts.append(Part(name, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
+
+
+@lru_cache(maxsize=8)
+def _table(text: str, file: str, syntax: Syntax) -> Any:
+    """The table of a file: several formats look at the same one."""
+    return {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
 
 
 def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
@@ -160,9 +169,10 @@ def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
     if len(text) > LARGEST_FILE // 16:
         raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
             raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = list(yaml.safe_load_all(text)) if every else yaml.safe_load(text)
+        found = list(yaml.load_all(text, loader)) if every else yaml.load(text, loader)
     except (yaml.YAMLError, ValueError) as error:
         raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -186,7 +196,7 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
     """
     for key, value in table.items():
         for _ in range(MOST_REFERENCES):
-            if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
+            if not isinstance(value, str) or len(value) > LONGEST or not (found := _REFERENCE.search(value)):
                 break
             name, default = found[1] or found[3], found[2] if found[1] else found[4]
             if name == "multiply" and default:
@@ -199,7 +209,7 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
                 name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
                 name = name if name.startswith(".") or not before else f"{before}.{name}"
             held = table.get(name, variables.get(name, default))
-            if held is None or held == value:
+            if held is None or held == value or value.count(found[0]) * len(str(held)) > LONGEST:
                 break
             value = held if found[0] == value else value.replace(found[0], str(held))
             value = None if value == "null" else value

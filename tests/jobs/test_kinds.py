@@ -280,3 +280,22 @@ def test_a_shape_beside_the_name_of_a_model_holds():
     assert job.model is not None
     assert (job.own, job.model.values["ffn_size"], job.model.values["layers"]) == (True, 8192, 32)
     assert any("but ffn_size 8192" in why for _, _, why in job.assumed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "quantity"),
+    [
+        ("--recompute-granularity $GRANULARITY", "recompute"),
+        ("--fp8-format $(choose)", "precision"),
+        ("--cp-comm-type ${COMM}", "cp_method"),
+    ],
+)
+def test_a_word_that_is_not_read_is_no_default(flags, quantity):
+    with pytest.raises(PerfgridError, match=rf"{flags.split()[0]} .*is not read: .* give --set {quantity}="):
+        megatron(f"{BATCH} {flags}")
+    default = glossary()[quantity].word(glossary()[quantity].default_value)
+    stated = {quantity: "bf16" if quantity == "precision" else default}
+    assert megatron(f"{BATCH} {flags}", stated=stated).values[quantity] == stated[quantity]
+    if quantity == "precision":  # what is read of the others does not decide
+        assert megatron(f"{BATCH} {flags}", stated={"precision": "fp8"}).values["precision"] == "fp8"
+    assert megatron(f"{BATCH} {flags}", ignore=[flags.split()[0]]).values["devices"] == 16
