@@ -1,4 +1,4 @@
-"""``perfgrid read-job``: a configuration of a framework as a study of one design, and what makes it faster."""
+"""``perfgrid read-job``: a configuration of a framework, its verdict, its study, and what makes it faster."""
 
 from __future__ import annotations
 
