@@ -267,9 +267,10 @@ def test_a_command_counts_the_keys_of_every_format():
         assert {kind: data[name][kind] for kind in KINDS} == count.kinds
         assert name in shown
         if listed := keys_of(form):
-            assert sum(count.kinds.values()) == len(listed)
+            assert sum(number or 0 for number in count.kinds.values()) == len(listed)
+            assert count.stopping is not None
     assert data["megatron-lm"][UNKNOWN] == 0
-    assert data["torchtitan"][UNKNOWN] == 0
+    assert data["torchtitan"][UNKNOWN] == data["primus"][UNKNOWN] == data["nemo-1"][UNKNOWN] == 0
     assert kind_of(formats()["megatron-lm"], "lr") == NO_EFFECT
     assert kind_of(formats()["megatron-lm"], "optimizer") == NOT_MODELLED
 

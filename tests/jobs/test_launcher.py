@@ -130,6 +130,11 @@ def test_a_key_of_the_framework_and_the_launcher_must_agree():
         devices(f"{head.replace('=4', '=2')}srun python train.py {text}", format="nemo-1")
 
 
+def test_a_server_takes_the_part_of_an_allocation_that_its_degrees_say():
+    text = "#SBATCH -N 1\n#SBATCH --gpus-per-node=8\nsrun vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4\n"
+    assert devices(text) == 4
+
+
 def test_variables_of_slurm():
     allocation = allocation_of(
         ("#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n",)
