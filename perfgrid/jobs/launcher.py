@@ -177,7 +177,7 @@ def _name(word: str) -> str:
 
 def _read(words: list[str], program: str, before: str, alone: bool = True) -> tuple[Layer, list[str]]:
     """What the options of a launcher state, and the words behind them; not ``alone``: all words are of options."""
-    stated, said, unread = dict[str, int](), dict[str, str](), []
+    stated, said, by, unread = dict[str, int](), dict[str, str](), dict[str, str](), []
     i = 0
     while i < len(words):
         word = words[i]
@@ -203,7 +203,11 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
             continue
         shown = f"{before}{word if equals or not value else f'{word} {value}'}"
         number = _GPUS.fullmatch(value) if quantity.startswith("gpus") else re.fullmatch(r"(\d+)", value)
-        if number and int(number[1]) > 0 and len(number[1]) < 8:
+        if number and stated.get(quantity, int(number[1])) != int(number[1]) and by[quantity] != name:
+            unread.append(f"{said.pop(quantity)} and {shown}")  # two options that contradict each other
+            del stated[quantity]
+        elif number and int(number[1]) > 0 and len(number[1]) < 8:
+            by[quantity] = name
             stated[quantity], said[quantity] = int(number[1]), shown
         else:
             stated.pop(quantity, None)

@@ -58,6 +58,7 @@ def devices(text, **options):
         ("", "torchrun --nnodes 1:4 --nproc_per_node 8", None),
         ("", "torchrun --nnodes $NODES --nproc_per_node 8", None),
         ("#SBATCH -N 4\n#SBATCH --exclusive\n", "srun python", None),
+        ("#SBATCH -N 4\n#SBATCH --gres=gpu:8\n#SBATCH --gpus-per-node=4\n", "srun python", None),
     ],
 )
 def test_devices_are_those_of_the_launcher(head, launch, found):
