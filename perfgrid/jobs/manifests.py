@@ -11,9 +11,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perfgrid.catalog.reading import from_yaml
 from perfgrid.engine.errors import PerfgridError
-
-from .syntaxes import from_yaml
 
 KINDS = ("PyTorchJob", "MPIJob", "JobSet")
 ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "habana.ai/gaudi")
