@@ -193,9 +193,9 @@ def model_in(
     name = values.get(form.named or "")
     if name and (found := named_model(catalog, str(name))) is not None:
         stated = {n: values[n] for n in SHAPE if values.get(n) is not None}
-        differing = _differences(found, stated)
-        told = _told(found, str(name))
-        return _changed(found, {n: stated[n] for n in differing}) if differing else (found, False, told)
+        if differing := _differences(found, stated):
+            return _changed(found, {n: stated[n] for n in differing})
+        return found, False, _told(found, str(name))
     if name:
         near = nearest(_bare(str(name)), catalog.tables["model"])
         raise PerfgridError(
