@@ -77,7 +77,6 @@ def serve_pools(
     named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking = (
         {"batch_rule": "clients", "batch": clients} if rate is None else {"batch_rule": "rate", "request_rate": rate}
@@ -90,20 +89,20 @@ def serve_pools(
         "where": f"prefill_devices + decode_devices <= {devices}",
         "axes": {"model": [asked.model.name]},
         "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
-        | {"weight_precision": stored, "kv_precision": kept}
-        | asked.kept_wide(precision)
+        | asked.stored(precision)
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
     for pool, own in stated.items():
         device = asked.spelled[str(own.get("device", on))]
-        content[pool] = _table(asked, own, pool, devices, device, precision or stored)
+        content[pool] = _table(asked, own, pool, devices, device, precision or asked.published)
     study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)
     winner = best(result, choice.over, choice.minimize, choice.maximize)
-    products = ", ".join(dict.fromkeys(asked.products(precision or stored)))
-    formats = f"weights in {stored} as published, products in {products}, cache in {kept}"
+    products = ", ".join(dict.fromkeys(asked.products(precision or asked.published)))
+    weights, cache = asked.published_formats, content["workload_parameters"]["kv_precision"]
+    formats = f"weights in {weights} as published, products in {products}, cache in {cache}"
     taken = asked.assumptions("inference") | lengths | ({"precision": formats} if precision is None else {})
     taken |= taken_of_model("inference", False, content["workload_parameters"])
     limited = {"ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}

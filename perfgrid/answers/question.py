@@ -15,6 +15,7 @@ import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.checkpoints import formats_text, kept_cache, stored_weights
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
@@ -23,11 +24,11 @@ from perfgrid.study.study import build_study
 from perfgrid.study.tables import usual_entries
 
 from .amounts import paid
-from .entries import entries_text, model_of, with_device
+from .entries import entries_text, model_with_remarks, with_device
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
-FOUR_BITS = ("fp4", "int4")
+FOUR_BITS = ("fp4", "int4", "mxfp4")
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
@@ -50,6 +51,7 @@ class Question:
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
     rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
     spelled: Mapping[str, str] = field(default_factory=dict)  # a device as the question spells it -> its name
+    remarks: tuple[str, ...] = ()  # on what a configuration of the model says and was not taken in
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -70,10 +72,13 @@ class Question:
         return int(self.number("context_length") or self.number("learned_positions"))
 
     def warnings(self, tokens: int, what: str) -> list[str]:
-        """That a sequence is longer than the model is made for, if it is."""
+        """What was not taken in of the model, and that a sequence is longer than it is made for, if it is."""
         if not 0 < self.context < tokens:
-            return []
-        return [f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}"]
+            return [*self.remarks]
+        return [
+            *self.remarks,
+            f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}",
+        ]
 
     def partly_used(self) -> list[str]:
         """The devices of which some number does not fill the scale-up domains of their cluster."""
@@ -117,9 +122,25 @@ class Question:
 
     @property
     def published(self) -> str:
-        """The number format in which the model's weights are published."""
+        """The number format in which most of the model's weights are published."""
         variable = self.catalog.variables["published_precision"]
         return str(variable.word(self.model.values[variable.name]))
+
+    def stored(self, precision: str | None) -> dict[str, Any]:
+        """How a study stores weights and cache: as published unless a number format is stated.
+
+        Of formats in four bits without more said of the parts, attention is taken to stay in 16.
+        """
+        if precision is not None:
+            return {"weight_precision": precision, "kv_precision": precision}
+        weights = stored_weights(self.model, self.catalog.variables)
+        kept = {"weight_precision": weights, "kv_precision": kept_cache(self.model, self.catalog.variables)}
+        return kept | ({"quantised_attention": False} if weights in FOUR_BITS else {})
+
+    @property
+    def published_formats(self) -> str:
+        """The number formats of the model's weights as published, in words."""
+        return formats_text(self.model, self.catalog.variables)
 
     def products(self, stored: str) -> list[str]:
         """The number format of matrix products with stored weights on every device.
@@ -129,11 +150,6 @@ class Question:
         rates = [self.catalog.entry("device", device).values for device in self.devices]
         formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
         return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
-
-    def kept_wide(self, precision: str | None) -> dict[str, bool]:
-        """What a study states of weights as published: those in four bits are of experts alone, not of attention."""
-        experts_alone = precision is None and self.published in FOUR_BITS
-        return {"quantised_attention": False} if experts_alone else {}
 
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
@@ -193,7 +209,8 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    known, entry, spelled = catalog, model_of(catalog, model), dict[str, str]()
+    known, spelled = catalog, dict[str, str]()
+    entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
         catalog, spelled[device] = with_device(catalog, device)
@@ -215,9 +232,8 @@ def question(
     rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
-    return Question(
-        catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own, tuple(rents), spelled
-    )
+    sized, kept = tuple(map(int, sizes)), tuple(remarks)
+    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
 
 
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:

@@ -131,7 +131,7 @@ def serve(
         "output_variation": ("stated", "--variation"),
         "length_distribution": ("implied", "--variation"),
         "weight_precision": origin("--precision", precision, "as published"),
-        "kv_precision": origin("--precision", precision, "16 bits"),
+        "kv_precision": origin("--precision", precision, "as published"),
         "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
         "quantised_attention": ("implied", "the published format"),
     }
@@ -158,10 +158,9 @@ def serve(
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
-    products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
+    products = asked.products(asked.published) if precision is None else [precision] * len(asked.devices)
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
-    parameters |= {"weight_precision": stored, "kv_precision": kept} | asked.kept_wide(precision)
+    parameters |= asked.stored(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
         parameters |= {"batch_rule": "rate", "request_rate": rate}
@@ -200,7 +199,8 @@ def serve(
             **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
         },
     }
-    formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
+    weights, cache = asked.published_formats, parameters["kv_precision"]
+    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
     assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
         assumed["variation"] = "all prompts are of one length, all answers, too"
@@ -210,7 +210,7 @@ def serve(
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
     values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
     values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
-    values |= {"precision": precision, "weights": stored, "products": products, "cache": kept}
+    values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     origins |= of_all(axis for axis in axes if axis not in ("model", "system"))

@@ -214,7 +214,7 @@ def _assumptions(result: xr.Dataset) -> list[dict[str, str]]:
     """What the study states of its workload and overrides: name, value with unit, meaning."""
     text = str(result.attrs.get("study", ""))
     try:
-        file = from_json(text) if text.startswith("{") else from_toml(text)
+        file = from_json(text, finite=False) if text.startswith("{") else from_toml(text)
     except PerfgridError:
         return []
     variables, found = load_variables(), []
