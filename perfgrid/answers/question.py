@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
-from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog import Catalog, Entry, Variable, converted, load_catalog
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study.limits import converted
 from perfgrid.study.tables import DEFAULTS, usual_entries
 
-from .entries import entries_text, model_of, with_device
+from .entries import entries_text, model_of
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
@@ -188,15 +187,17 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    known, entry, named = catalog, model_of(catalog, model), []
+    known, entry, named = catalog, model_of(catalog, model), list[str]()
     catalog = replace(catalog, tables={**catalog.tables, "model": {**catalog.tables["model"], entry.name: entry}})
     for device in [on] if isinstance(on, str) else on:
-        catalog, name = with_device(catalog, device)
+        catalog, name = catalog.named("device", device)
         named += [name] if name not in named else []
-    for table, stated in (("topology", topology), ("software", software)):
-        if stated is not None:
-            catalog.entry(table, stated)
+    if topology is not None:
+        catalog, topology = catalog.named("topology", topology)
+    if software is not None:
+        catalog, software = catalog.named("software", software)
     used = (entry, *(catalog.entry("device", name) for name in named))
+    used += tuple(catalog.entry(t, n) for t, n in (("topology", topology), ("software", software)) if n is not None)
     own = tuple(e for e in used if known.tables[e.kind].get(e.name) is not e)
     several = isinstance(devices, Iterable) and not isinstance(devices, str)
     sizes: tuple[Any, ...] = tuple(dict.fromkeys(devices if several else [devices]))  # pyright: ignore[reportArgumentType]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
+from .names import resolved
 from .units import in_unit
 
 Value = float | bool | str | dict[str, float]
@@ -74,6 +75,7 @@ class Variable(BaseModel):
     )
     differentiable: bool = False
     total: float | None = None  # of shares along an axis: what they add up to
+    length: bool = False  # a length in tokens: 32k is 32,768
 
     @model_validator(mode="after")
     def _consistent(self) -> Variable:
@@ -187,6 +189,14 @@ def convert(variable: Variable, value: Any, where: str) -> Value:
     return _number(variable, value, where)
 
 
+def converted(variable: Variable, value: Any, place: str) -> float:
+    """A value with a unit as a number in SI units. PerfgridError for anything else."""
+    found = convert(variable, value, place)
+    if not isinstance(found, float):
+        raise PerfgridError(f"{place}: {variable.name} is not a number")
+    return found
+
+
 def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
     labels = variable.labels
     if not isinstance(value, Mapping):
@@ -205,13 +215,13 @@ def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
 
 def _number(variable: Variable, value: Any, where: str) -> float:
     if variable.kind == "code":
-        if value not in variable.codes:
+        if (word := resolved(str(value), variable.codes, parts=False)) is None:
             legal = ", ".join(variable.codes)
             raise PerfgridError(f"{where} must be one of {legal}, found {value!r}{nearest(str(value), variable.codes)}")
-        return float(variable.codes.index(value))
+        return float(variable.codes.index(word))
     if isinstance(value, str):
         try:
-            number = in_unit(value, variable.unit)
+            number = in_unit(value, variable.unit, variable.length)
         except ValueError as error:
             raise PerfgridError(f"{where}: {error}") from error
     elif isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -24,6 +24,7 @@ from perfgrid.formulas import registry_of
 
 from .checks import check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
+from .names import with_names
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
@@ -259,6 +260,7 @@ def build_study(
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
+    file, catalog = with_names(file, catalog, name)
     registry = registry_of(file.workload)
     formulas = formulas if isinstance(formulas, tuple) else tuple(formulas)  # those of a file know their file
     computed = frozenset[str]()
@@ -286,10 +288,10 @@ def build_study(
             raise PerfgridError(f"{name}, outputs: unknown quantity {output!r}{nearest(output, legal)}")
     used = study.sources()
     for key in catalog_values or {}:
-        table, _, rest = key.partition(".")
-        if not any(rest.startswith(f"{entry}.") for entry in used.get(table, ())):
+        table, entry, *_ = catalog.place_of(key)
+        if entry not in used.get(table, ()):
             raise PerfgridError(
-                f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
+                f"{name}, --set {key}: the study uses no such {table}{nearest(entry, used.get(table, ()))}"
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
     if other_axes:
