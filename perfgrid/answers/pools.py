@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import lcm, prod
@@ -13,18 +14,18 @@ import xarray as xr
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pools import joined
 from perfgrid.catalog import Catalog
-from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import POOLS, Best
 from perfgrid.study.study import Study
 
-from .question import Question, objective, question
+from .question import Question, format_of, objective, question, stated
 from .serve import COST, PER_DEVICE
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 COUNTED = (*DEGREES, "dp", "workers", "batch")
 SEARCHED = "auto"
+_BETWEEN = re.compile(r",(?![^\[]*\])")  # commas in square brackets belong to a device
 OUTPUTS = (
     *(PER_DEVICE, "time_to_first_token", "time_per_output_token", COST, "prefill_pool_load", "decode_pool_load"),
     *("devices", "output_tokens_per_second", "served_rate", "running_batch", "request_latency", "cache_transfer_time"),
@@ -46,15 +47,15 @@ class Pair:
 def serve_pools(
     model: str | Path,
     on: str,
-    devices: int,
+    devices: int | str,
     prefill: str = SEARCHED,
     decode: str = SEARCHED,
-    prompt: int = 1000,
-    output: int = 500,
+    prompt: int | str = 1000,
+    output: int | str = 500,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
-    rate: float | None = None,
-    clients: int | None = None,
+    rate: float | str | None = None,
+    clients: int | str | None = None,
     precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
@@ -69,8 +70,12 @@ def serve_pools(
     """
     if (rate is None) == (clients is None):
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
-    stated = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
-    named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
+    prompt, output = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
+    rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
+    precision = None if precision is None else format_of(precision)[0]
+    devices = stated(devices, "devices", "devices")
+    own_pools = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
+    named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
@@ -91,8 +96,9 @@ def serve_pools(
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
-    for pool, own in stated.items():
-        content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or stored)
+    for pool, own in own_pools.items():
+        device = asked.catalog.named("device", str(own.get("device", on)))[1]
+        content[pool] = _table(asked, own, pool, int(devices), device, precision or stored)
     study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)
@@ -102,16 +108,14 @@ def serve_pools(
 def stated_pool(text: str, pool: str) -> dict[str, int | str]:
     """A pool as ``tp=4,ep=8,workers=2``; empty for ``auto``. PerfgridError for anything else, with what is legal."""
     found: dict[str, int | str] = {}
-    for part in (part.strip() for part in text.split(",") if text.strip() != SEARCHED):
+    for part in (part.strip() for part in _BETWEEN.split(text) if text.strip() != SEARCHED):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in (names := (*COUNTED, "device")) or not equals:
             legal = f"{SEARCHED}, or {', '.join(f'{name}=' for name in names)} with commas between"
             raise PerfgridError(f"--{pool} {text!r}: found {part!r}; state {legal}{nearest(key, names)}")
         if key in found:
             raise PerfgridError(f"--{pool} {text!r} states {key} twice")
-        if key in COUNTED and not (value.isascii() and value.isdecimal() and 0 < int(value) <= LARGEST_COUNT):
-            raise PerfgridError(f"--{pool} {text!r}: {key} must be a whole number above zero, found {value!r}")
-        found[key] = int(value) if key in COUNTED else value
+        found[key] = stated(value, "devices", f"--{pool} {text!r}: {key}") if key in COUNTED else value
     return found
 
 
@@ -138,7 +142,7 @@ def _table(
     if min(sizes) >= most:
         raise PerfgridError(f"--{pool}: the pool takes {min(sizes)} devices, and both have {most} together")
     degrees["devices"] = sizes
-    row = asked.devices.index(device) if device in asked.devices else 0
+    row = asked.devices.index(device)
     zipped = {name: [values[row]] for name, values in asked.systems["zip"].items()}
     zipped["precision"] = [asked.products(precision)[row]]
     table: dict[str, Any] = {

@@ -9,10 +9,11 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
-from .question import count_of, objective, plain, question, rounded
+from .question import format_of, objective, plain, question, rounded, stated
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -39,16 +40,16 @@ OUTPUTS = (
 def train(
     model: str | Path,
     on: str | Sequence[str],
-    devices: int | Sequence[int],
-    batch: int | None = None,
-    sequence: int | None = None,
+    devices: int | str | Sequence[int | str],
+    batch: int | str | None = None,
+    sequence: int | str | None = None,
     tokens: float | str = TOKENS,
     precision: str = "bf16",
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
     maximize: str | None = None,
-    lora: int = 0,
+    lora: int | str = 0,
     within: float | str | None = None,
     budget: float | str | None = None,
     price: float | str | Sequence[float | str] | None = None,
@@ -67,11 +68,11 @@ def train(
         Devices of the catalog, and how many of them.
     batch, sequence
         Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
-        is made for).
+        is made for): numbers, or text such as "32k", which are 32,768 tokens of a sequence.
     tokens
         Tokens of the whole run: a number, or text such as "15T".
     precision
-        Of matrix products: bf16, fp8, ...
+        Of matrix products: bf16, fp8, ..., also mxfp8, nvfp4 and mxfp4, which name the scales of operands, too.
     topology, software
         Default: those in which each device is mostly used.
     minimize, maximize
@@ -98,21 +99,23 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
+    batch, sequence = stated(batch, "global_batch", "batch"), stated(sequence, "sequence_length", "sequence")
+    tokens, lora = stated(tokens, "training_tokens", "tokens"), stated(lora, "lora_rank", "lora")
+    precision, scaled = format_of(precision)
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
-    tokens = count_of(tokens, "tokens")
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     if asked.number("window") or asked.number("index_layers"):  # a ring sees all keys of full attention alone
         parameters["cp_method"] = "all_gather"
     limits = {"training_time_limit": within, "training_cost_limit": budget}
-    parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
-    parameters |= {name: value for name, value in limits.items() if value is not None}
+    parameters |= {"precision": precision} | scaled | ({"lora_rank": lora} if lora else {})
+    parameters |= {name: number_or_text(value) for name, value in limits.items() if value is not None}
     schedules = asked.schedules()
     searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
@@ -129,7 +132,6 @@ def train(
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
-        **asked.overrides,
         "best": {
             "over": ["parallelism", "microbatch", "recompute", "zero", *searched],
             "minimize" if least else "maximize": decisive,

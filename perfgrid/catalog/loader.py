@@ -169,8 +169,7 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     >>> pg.load_catalog().entry("device", "h100-sxm-80gb").values["hbm_capacity"] / 2**30
     80.0
     """
-    every = [f for p in (*newer(), *extra_paths) for f in files_of(Path(p))]
-    own = list({file.resolve(): file for file in every}.values())  # named twice, a file is read once
+    own = _files(*newer(), *extra_paths)
     if not own:
         return _built_in()
     name = "catalog-" + digest(*map(str, own))[:16]
@@ -182,16 +181,21 @@ def newer() -> list[str]:
     return [path for path in os.environ.get("PERFGRID_CATALOG", "").split(os.pathsep) if path]
 
 
+def _files(*paths: str | Path) -> list[Path]:
+    """The catalog files of paths; one that is named twice is read once."""
+    return list({file.resolve(): file for path in paths for file in files_of(Path(path))}.values())
+
+
 @cache
 def catalog_release() -> str:
     """Version of the built-in catalog, with a hash of its files and of those in PERFGRID_CATALOG: 2026.11+1f0c9a2b."""
-    own = [f for p in newer() for f in files_of(Path(p))]
+    own = _files(*newer())
     return release(_HERE, [*(_HERE / name for name in (*_BUILT_IN, "variables.toml")), *own])
 
 
 def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *paths: str | Path) -> Entry:
     """The entry that one more file, ``where``, would state beside those given; PerfgridError as above."""
-    layers = [_built_in_layer(), read_layer([f for p in (*newer(), *paths) for f in files_of(Path(p))])]
+    layers = [_built_in_layer(), read_layer(_files(*newer(), *paths))]
     definitions = [*(layer.definitions[kind] for layer in layers), {name: Definition(where, stated)}]
     references = {**load_catalog(*paths).references, where: without_source(where)}
     return Join(kind, load_variables(), references, definitions).entry(name)
@@ -199,7 +203,7 @@ def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *path
 
 def stated_in(*paths: str | Path) -> Layer:
     """What the given files and folders state themselves, or the built-in files without any; PerfgridError as above."""
-    return read_layer([f for p in paths for f in files_of(Path(p))]) if paths else _built_in_layer()
+    return read_layer(_files(*paths)) if paths else _built_in_layer()
 
 
 @cache

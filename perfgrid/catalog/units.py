@@ -80,8 +80,9 @@ def _count(text: str, length: bool) -> float | None:
         return None
     number = float(f"{float(found[1]) * sizes[found[2]]:.15g}")  # 1.1k is 1100 and nothing else
     if length and found[2] in LENGTHS:
-        told = f"{text.strip()} tokens are {number:,.15g}: in lengths k is 1,024 and M 1,048,576"
-        warnings.warn(f"{told}, elsewhere 1,000 and a million", Taken, stacklevel=2)
+        size = f"{found[2]} is {LENGTHS[found[2]]:,g}"
+        told = f"{text.strip()} is read as {number:,.15g} tokens: of lengths {size}"
+        warnings.warn(f"{told}, of other counts {LARGE[found[2]]:,g}", Taken, stacklevel=2)
     return number
 
 

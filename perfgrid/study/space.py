@@ -26,6 +26,7 @@ from .layer_pattern import LAYER_PATTERN, layer_pattern
 from .layouts import parallelism_axis, with_split_experts
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
+    IMPLIED,
     IO_NODE,
     OWN,
     OWN_PREFIX,
@@ -87,6 +88,9 @@ class SpaceBuilder:
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)
         axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
+        for stated in IMPLIED.keys() & self.taken:  # unless the study says it itself, or by an entry
+            own = {n: v for n, v in IMPLIED[stated].items() if variables[n].of not in self.tables}
+            constants |= {n: v for n, v in own.items() if n in self.needed and n not in self.taken}
         missing = set(TABLES) - self.tables - {column for axis in axes for column in axis.columns}
         self.defaults = dict(default_entries(self.catalog, missing, self.needed, self.usual))
         for table, entry in self.defaults.items():

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
-from perfgrid.catalog.units import is_unit
+from perfgrid.catalog.units import is_unit, number_or_text
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, resolve_checked
@@ -236,7 +236,11 @@ def setting_of(setting: str) -> tuple[str, Any]:
     try:
         return key, from_toml(f"value = {value}", f"--set {key}: ")["value"]
     except Malformed:
-        return key, value.strip()
+        value = value.strip()
+    if value.startswith("[") and value.endswith("]") and "[" not in value[1:]:  # words without quotes
+        words = [word.strip() for word in value[1:-1].split(",")]
+        return key, [found if isinstance(found := number_or_text(word), float) else word.strip("\"'") for word in words]
+    return key, value
 
 
 def build_study(

@@ -27,6 +27,7 @@ DEFAULTS = {  # entries taken where neither the study nor a device names one, an
     "circuit": "unit-circuits",
     "price": "market-2025",
 }
+IMPLIED = {"cost_per_device_hour": {"utilization": 1.0}}  # by a stated quantity: every rented hour is used
 USUAL = {"topology": "usual_topology", "software": "training_software"}  # a device names what it is mostly used with
 USUAL_IN_SERVING = USUAL | {"software": "serving_software"}
 OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
