@@ -24,8 +24,10 @@ OUTPUTS = (
     "training_time",
     "cost_per_training_run",
     "tokens_per_second",
-    "model_flops_utilization",
     "causal_model_flops_utilization",
+    "model_flops_utilization",
+    "hardware_flops_utilization",
+    "usable_peak_rate",
     "cost_per_device_hour",
     "memory_per_device",
     "state_memory",
@@ -140,4 +142,5 @@ def train(
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
-    return answered(asked, content, decisive, least, warnings=warnings, details=details)
+    found = answered(asked, content, decisive, least, warnings=warnings, details=details)
+    return found.assign_attrs(precision=precision)
