@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
+from perfgrid.analysis.nomenclature import word_of
 from perfgrid.catalog import Catalog, Entry, Variable, converted, load_catalog, load_variables
 from perfgrid.catalog.names import resolved
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
@@ -222,6 +223,7 @@ def objective(minimize: str | None, maximize: str | None, usual: str, least: boo
     """
     if minimize is not None and maximize is not None:
         raise PerfgridError("state either what to minimize or what to maximize, not both")
+    minimize, maximize = map(quantity_of, (minimize, maximize))
     if minimize is not None and MUCH.search(minimize):
         raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
     if maximize is not None and LITTLE.search(maximize):
@@ -238,6 +240,12 @@ def format_of(precision: str) -> tuple[str, dict[str, Any]]:
         return MX[scaled], {"scaling": "mx"}
     legal = dict.fromkeys((*FORMATS, *load_variables()["published_precision"].codes))
     return resolved(precision, legal, parts=False) or precision, {}
+
+
+def quantity_of(name: str | None) -> str | None:
+    """The quantity that a word of the screens stands for (MFU, TTFT, time per step); any other name as it is."""
+    word = word_of(name) if name else None
+    return word.quantity or name if word else name
 
 
 def plain(*values: Any) -> Iterator[Any]:
@@ -257,7 +265,7 @@ def stated(value: Any, quantity: str, place: str, whole: bool = False) -> Any:
         return value
     variable = load_variables()[quantity]
     variable = variable.model_copy(update={"kind": "integer"}) if whole else variable
-    number = converted(variable, number_or_text(value), place)
+    number = converted(variable, value if variable.unit == "1" else number_or_text(value), place)
     return int(number) if variable.kind == "integer" else number
 
 

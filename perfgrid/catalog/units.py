@@ -62,6 +62,16 @@ def number_or_text(text: Any) -> Any:
         return text
 
 
+def whole(text: str) -> int:
+    """The whole number that ``text`` states: 64, 1k, 1Ki. ValueError for anything else."""
+    if text.strip().isdecimal():
+        return int(text)
+    number = in_unit(text, "1")
+    if number != number // 1:  # also of infinity
+        raise ValueError(f"{text!r} is no whole number")
+    return int(number)
+
+
 def in_unit(text: str, unit: str, length: bool = False) -> float:
     """The number that ``text`` states, in ``unit``; ``length``: of a length in tokens, where 32k is 32,768.
 
@@ -92,12 +102,16 @@ def _in_unit(text: str, unit: str) -> float:
     read = text.replace("%", " percent").replace("$", "USD")
     if per := _PER_UNIT.fullmatch(text):  # "50 /s" and "50 1/s" as well as "50 Hz"
         read = f"{per[1]} 1/{per[2]}"
+    elif unit == "1" and not _NUMBER_AND_UNIT.fullmatch(text):
+        raise ValueError(f"{text!r} is not a number such as 64, 32k, 128Ki, 1.5M or 15T")
     elif not _NUMBER_AND_UNIT.fullmatch(text):
-        raise ValueError(f"{text!r} is not one number with a unit, such as {'32k' if unit == '1' else '3.35 TB/s'!r}")
+        raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
     try:
         found = unit_registry().Quantity(read)
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
         hint = "; bits are written bit, as in Gbit/s" if re.search(r"[GMTk]b(ps|/s)", text) else ""
+        if unit == "1":
+            raise ValueError(f"{text!r} is not a number such as 64, 32k, 128Ki, 1.5M or 15T") from error
         raise ValueError(f"{text!r} has no unit that is known{hint}") from error
     if not found.is_compatible_with(expected):
         stated = "no unit" if found.unitless else f"the unit {found.units:~}"

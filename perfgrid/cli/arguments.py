@@ -12,9 +12,8 @@ import xarray as xr
 from perfgrid.analysis.best_design import best_design
 from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.text import labels_of
-from perfgrid.answers.question import stated
 from perfgrid.catalog import Catalog
-from perfgrid.catalog.units import in_unit
+from perfgrid.catalog.units import in_unit, whole
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out
@@ -165,11 +164,10 @@ def sizes_in(text: str) -> list[int]:
     for part in names_in(text):
         first, dash, last = part.partition("-")
         try:
-            low, high = (int(stated(end, "devices", "--devices")) for end in (first, last if dash else first))
-        except PerfgridError as error:
-            told = str(error).removeprefix("--devices").removeprefix(":").strip()
+            low, high = (whole(end) for end in (first, last if dash else first))
+        except (ValueError, OverflowError):
             raise PerfgridError(
-                f"--devices needs whole numbers, or ranges such as 64-512, with commas between: {told}"
+                f"--devices needs whole numbers, or ranges such as 64-512, with commas between, found {part!r:.40}"
             ) from None
         powers = [2**i for i in range(high.bit_length()) if 1 <= low <= 2**i <= high]
         if dash and not powers:
