@@ -19,11 +19,12 @@ _NUMBER_AND_UNIT = re.compile(rf"\s*{_NUMBER}\s*(?:{_NAME}(?:\s*[/*]\s*{_NAME}|\
 _PER_UNIT = re.compile(rf"\s*({_NUMBER})\s*(?:\b1)?\s*/\s*({_NAME})\s*")
 _MULTIPLE = re.compile(rf"\s*({_NUMBER})\s*[x\u00d7]\s*")
 _COUNT = re.compile(rf"\s*({_NUMBER})\s*([A-Za-z]+?)\s*(?:tokens?)?\s*")
-LARGE = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "P": 1e15}  # of counts: B is a billion, not bytes
+LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}  # of counts: B is a billion, not bytes
+LARGE |= {letter.upper(): size for letter, size in LARGE.items()}
 BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 # Of lengths in tokens: published contexts of 128K are 131,072 (grattafiori2024llama3), benchmarks of 8k and 1k take
 # 8,192 and 1,024. vLLM reads 1k as 1,000 and 1K as 1,024, so the number that was taken is told.
-LENGTHS = {"k": 2.0**10, "K": 2.0**10, "M": 2.0**20}
+LENGTHS = {"k": 2.0**10, "K": 2.0**10, "m": 2.0**20, "M": 2.0**20}
 COUNTED = ("1", "USD")  # units of what is counted in thousands and millions
 
 
