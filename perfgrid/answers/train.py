@@ -13,12 +13,14 @@ from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .origins import Origin, of_all, origin
 from .question import format_of, objective, plain, question, rounded, stated
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
 SEQUENCE = 8192
 TOKENS = 1e12
+PRECISION = "bf16"
 OUTPUTS = (
     "step_time",
     "training_time",
@@ -46,7 +48,7 @@ def train(
     batch: int | str | None = None,
     sequence: int | str | None = None,
     tokens: float | str = TOKENS,
-    precision: str = "bf16",
+    precision: str = PRECISION,
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
@@ -104,6 +106,16 @@ def train(
     batch, sequence = stated(batch, "global_batch", "batch"), stated(sequence, "sequence_length", "sequence")
     tokens, lora = stated(tokens, "training_tokens", "tokens"), stated(lora, "lora_rank", "lora")
     precision, scaled = format_of(precision)
+    origins: dict[str, Origin] = {
+        "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
+        "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
+        "training_tokens": origin("--tokens", None if tokens == TOKENS else tokens, "1 T"),
+        "precision": origin("--precision", None if precision == PRECISION else precision, PRECISION),
+        "training_time_limit": origin("--within", within, "no limit"),
+        "training_cost_limit": origin("--budget", budget, "no limit"),
+        "lora_rank": origin("--lora", lora or None, "all weights are trained"),
+    }
+    origins |= {name: ("stated", "--precision") for name in scaled}
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     if sequence is None:
@@ -115,6 +127,7 @@ def train(
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     if asked.number("window") or asked.number("index_layers"):  # a ring sees all keys of full attention alone
         parameters["cp_method"] = "all_gather"
+        origins["cp_method"] = ("implied", "the model has windows")
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | scaled | ({"lora_rank": lora} if lora else {})
     parameters |= {name: number_or_text(value) for name, value in limits.items() if value is not None}
@@ -142,5 +155,6 @@ def train(
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
-    found = answered(asked, content, decisive, least, warnings=warnings, details=details)
+    origins |= of_all(content["best"]["over"])
+    found = answered(asked, content, decisive, least, warnings=warnings, details=details, origins=origins)
     return found.assign_attrs(precision=precision)

@@ -22,7 +22,7 @@ from .files import Definition, Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of, without_source
 from .names import resolved
 from .naming import check_name
-from .schema import KINDS, Entry, Kind, Variable, convert
+from .schema import KINDS, OVERRIDE, Entry, Kind, Variable, convert
 from .units import multiple, number_or_text
 
 _HERE = Path(__file__).parent
@@ -42,7 +42,6 @@ OF_IO_DIES = (
 )  # fmt: skip
 Made = TypeVar("Made")
 _CHANGED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")  # NAME[quantity=value, quantity=2x]
-OVERRIDE = "override"  # the source key of a value that the user set
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Catalog:
             changes[quantity] = value
         own = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
         check_name(own, f"{where}{name}, as the name of a {kind}", dots=True)
-        entry = replace(base, name=own, title=f"{base.title}, {parts[2]}")
+        entry = replace(base, name=own, title=f"{base.title}, {parts[2]}", base=base.name)
         changed = replace(self, tables={**self.tables, kind: {**self.tables[kind], own: entry}})
         return changed.with_values({f"{kind}.{own}.{q}": text for q, text in changes.items()}), own
 
@@ -124,22 +123,23 @@ class Catalog:
             value = _plain(value)
             old = entry.values.get(quantity)
             if (factor := multiple(value)) is not None:
-                value = _multiplied(old.get(label or "") if isinstance(old, dict) else old, factor, f"{key}: {value}")
+                value = _multiplied(old.get(label or "") if isinstance(old, dict) else old, factor, key, kind)
             if label is not None:
                 value = {label: value}
             if isinstance(value, Mapping) and isinstance(old, dict):
                 value = {**variable.word(old), **value}
-            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key), OVERRIDE)
+            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key))
         return replace(
             self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}
         )
 
 
-def _multiplied(own: Any, factor: float, where: str) -> float:
+def _multiplied(own: Any, factor: float, where: str, kind: str) -> float:
     """A multiple of an entry's own value. PerfgridError where it has none, or zero: what it lacks stays lacking."""
-    if isinstance(own, bool) or not isinstance(own, int | float) or own == 0:
-        what = "is 0 here" if own == 0 and not isinstance(own, bool) else "is no number here"
-        raise PerfgridError(f"{where} is a multiple of a quantity that {what}; state its value")
+    if isinstance(own, bool) or not isinstance(own, int | float):
+        raise PerfgridError(f"{where}={factor:g}x: only a single number has multiples: state a value")
+    if own == 0:
+        raise PerfgridError(f"{where}={factor:g}x: the {kind} has none (0): state a value with its unit")
     return own * factor
 
 
