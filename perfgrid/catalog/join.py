@@ -75,7 +75,11 @@ class Join:
                 raise PerfgridError(f"{where}: extends must name one {self.kind}, found {base!r}")
             below = depth - 1 if base == name else len(self.layers) - 1  # its own name continues the layer before
             known = {n for layer in self.layers[: below + 1] for n in layer}
-            if (base := resolved(base, known) or base) not in known:
+            try:
+                base = resolved(base, known) or base
+            except PerfgridError as error:
+                raise PerfgridError(f"{where}: extends: {error}") from None
+            if base not in known:
                 raise PerfgridError(f"{where}: extends names the unknown {self.kind} {base!r}{near(base, known)}")
             draft = self._draft(base, below, (*path, (name, depth)))
             draft.base = base

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from perfgrid.engine.errors import PerfgridError, shown
 
-_SEPARATORS = re.compile(r"[-_.\s]+")
+_SEPARATORS, _BETWEEN = re.compile(r"[-_.\s]+"), re.compile(r"[-_\s]+")
 _NOISE = {  # of names that vendors and drivers print: NVIDIA H100 80GB HBM3
     *("nvidia", "amd", "google", "intel", "instinct", "tesla", "geforce", "tensor", "core", "gpu", "graphics"),
     *("hbm2", "hbm2e", "hbm3", "hbm3e"),
@@ -50,7 +50,8 @@ def _plain(name: str) -> str:
 
 
 def _words(name: str) -> list[str]:
-    return [word for word in _SEPARATORS.split(name.casefold()) if word]
+    """The words of a name; a version stays whole: llama-3-8b is no part of llama-3.1-8b."""
+    return [word for part in _BETWEEN.split(name.casefold()) if (word := part.strip("."))]
 
 
 def _is_part(own: list[str], words: list[str]) -> bool:
