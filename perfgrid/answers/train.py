@@ -153,7 +153,7 @@ def train(
         },
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
-    details = f"{rounded(tokens)} tokens in {steps}, {precision}"
+    details = f"{rounded(tokens)} tokens in {steps}, {precision}{' with mx scales' if scaled else ''}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])
     found = answered(asked, content, decisive, least, warnings=warnings, details=details, origins=origins)
