@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -227,7 +228,7 @@ def test_a_multiple_of_nothing_is_refused():
     with pytest.raises(PerfgridError, match="peak_fp4_rate=2x: the device has none"):
         load_catalog().entry("device", "H200[peak_fp4_rate=2x]")
     assert load_catalog().entry("device", "B200[hbm_bandwidth=2x]").values["hbm_bandwidth"] == pytest.approx(
-        2 * load_catalog().entry("device", "b200").values["hbm_bandwidth"]
+        2 * cast(float, load_catalog().entry("device", "b200").values["hbm_bandwidth"])
     )
 
 
@@ -261,7 +262,7 @@ def test_a_stated_rent_means_the_same_in_a_study_and_in_a_question(study):
     """Every paid hour is used, unless the study says otherwise."""
     asked = pg.train("llama-3.1-8b", "b200", 8, batch=64, sequence=4096, price="2.10")
     rents = {"cost_per_device_hour": "2.10 USD/h"}
-    made = dict(
+    made: dict[str, Any] = dict(
         outputs=["cost_per_training_run", "training_time"],
         axes={"model": "llama-3.1-8b", "device": "b200", "parallelism": {"devices": [8], "tp": [1], "pp": [1]}},
         workload_parameters={"sequence_length": 4096, "global_batch": 64},

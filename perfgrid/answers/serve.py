@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import xarray as xr
 
@@ -118,7 +118,8 @@ def serve(
         a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
-    prompt, output = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
+    prompt = cast(int, stated(prompt, "prompt_tokens", "prompt"))
+    output = cast(int, stated(output, "output_tokens", "output"))
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     requests = stated(requests, "loop_requests", "requests")
     precision = None if precision is None else format_of(precision)[0]

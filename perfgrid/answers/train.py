@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import xarray as xr
 
@@ -103,8 +103,9 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
-    batch, sequence = stated(batch, "global_batch", "batch"), stated(sequence, "sequence_length", "sequence")
-    tokens, lora = stated(tokens, "training_tokens", "tokens"), stated(lora, "lora_rank", "lora")
+    batch = cast(int | None, stated(batch, "global_batch", "batch"))
+    sequence = cast(int | None, stated(sequence, "sequence_length", "sequence"))
+    tokens, lora = cast(float, stated(tokens, "training_tokens", "tokens")), stated(lora, "lora_rank", "lora")
     precision, scaled = format_of(precision)
     origins: dict[str, Origin] = {
         "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
