@@ -83,7 +83,7 @@ class Catalog:
         own = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
         check_name(own, f"{where}{name}, as the name of a {kind}", dots=True)
         entry = replace(base, name=own, title=f"{base.title}, {parts[2]}", base=base.name)
-        changed = replace(self, tables={**self.tables, kind: {**self.tables[kind], own: entry}})
+        changed = self.with_entry(entry)
         return changed.with_values({f"{kind}.{own}.{q}": text for q, text in changes.items()}), own
 
     def _known(self, kind: str, name: str, where: str) -> str:
@@ -108,6 +108,12 @@ class Catalog:
         if vector in self.variables and self.variables[vector].axis and name not in self.tables.get(kind, {}):
             name, quantity, label = holder, vector, quantity
         return kind, self._known(kind, name, f"{key}: "), quantity, label
+
+    def with_entry(self, entry: Entry) -> Catalog:
+        """A copy with one entry more, or another one of its name."""
+        tables = {**self.tables, entry.kind: {**self.tables[entry.kind], entry.name: entry}}
+        files = {file: without_source(file) for file in entry.sources.values() if file not in self.references}
+        return replace(self, tables=tables, references={**self.references, **files})
 
     def with_values(self, settings: Mapping[str, Any]) -> Catalog:
         """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
