@@ -126,6 +126,8 @@ def test_numbers_of_python_stay_as_they_are():
 def test_settings_take_words_without_quotes():
     assert setting_of("axes.device=[b200, H200]") == ("axes.device", ["b200", "H200"])
     assert setting_of("axes.sequence_length=[8k,4096]") == ("axes.sequence_length", ["8k", 4096.0])
+    devices = ["H200[hbm_capacity=96 GB, hbm_bandwidth=2x]", "b200"]
+    assert setting_of(f"axes.device=[{', '.join(devices)}]") == ("axes.device", devices)
     assert setting_of("axes.tp=[1, 2]") == ("axes.tp", [1, 2])
 
 

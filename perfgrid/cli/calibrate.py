@@ -63,8 +63,9 @@ def calibrate_command(
     if output is not None:
         check_output(output, overwrite, ".toml")
     known, on = on_device(load_catalog(*(catalog or ())), on)
+    which = None if only is None else known.name_of("device", only, "--only: ")
     if not software and not device:
-        _cluster(measured_files(files, kind, job, on, facts), known, group or (), only, output, as_json)
+        _cluster(measured_files(files, kind, job, on, facts), known, group or (), which, output, as_json)
         return
     if only is not None:
         raise PerfgridError("--only chooses the records of a cluster: give it without --software and --device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -239,8 +240,8 @@ def setting_of(setting: str) -> tuple[str, Any]:
         return key, from_toml(f"value = {value}", f"--set {key}: ")["value"]
     except Malformed:
         value = value.strip()
-    if value.startswith("[") and value.endswith("]") and "[" not in value[1:]:  # words without quotes
-        words = [word.strip() for word in value[1:-1].split(",")]
+    if value.startswith("[") and value.endswith("]"):  # words without quotes, of which one may have brackets
+        words = [word.strip() for word in re.split(r",(?![^\[]*\])", value[1:-1])]
         return key, [found if isinstance(found := number_or_text(word), float) else word.strip("\"'") for word in words]
     return key, value
 
