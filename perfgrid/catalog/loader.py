@@ -57,6 +57,8 @@ class Catalog:
 
         ``gb200[scale_up_size=8]`` is the entry with other values.
         """
+        if (known := self.tables.get(kind, {}).get(name)) is not None:
+            return known
         changed, found = self.named(kind, name)
         return changed.tables[kind][found]
 

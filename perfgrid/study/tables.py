@@ -163,6 +163,8 @@ def label_in(variables: Mapping[str, Variable], axis: str, labels: np.ndarray, l
     """A label as a user writes it, with a unit or in other letters say, as the axis holds it."""
     if not isinstance(label, str):
         return label
+    if labels.dtype.kind == "U" and (labels == label).any():
+        return label
     if labels.dtype.kind == "U":
         return resolved(label, labels.tolist(), parts=len(labels) <= MOST_NAMES) or label
     variable = variables.get(axis)
