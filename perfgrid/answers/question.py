@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm, log2
 from numbers import Integral
@@ -16,6 +16,7 @@ import numpy as np
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.analysis.nomenclature import word_of
 from perfgrid.catalog import Catalog, Entry, Variable, converted, load_catalog, load_variables
+from perfgrid.catalog.checkpoints import formats_text, kept_cache, stored_weights
 from perfgrid.catalog.names import resolved
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.catalog.units import number_or_text
@@ -23,14 +24,15 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.formulas.hardware.device import FORMATS
 from perfgrid.study.study import build_study
-from perfgrid.study.tables import DEFAULTS, usual_entries
+from perfgrid.study.tables import usual_entries
 
-from .entries import entries_text, model_of
+from .amounts import paid
+from .entries import entries_text, model_with_remarks
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
-FOUR_BITS = ("fp4", "int4")
-MX = {"mxfp8": "fp8", "mxfp4": "fp4"}  # formats that differ from another one in their scales
+FOUR_BITS = ("fp4", "int4", "mxfp4")
+MX = {"mxfp8": "fp8", "mxfp4": "fp4"}  # formats of products that differ from another one in their scales
 LARGE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
@@ -52,6 +54,8 @@ class Question:
     software: str | None = None
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
     rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
+    spelled: Mapping[str, str] = field(default_factory=dict)  # a device as the question spells it -> its name
+    remarks: tuple[str, ...] = ()  # on what a configuration of the model says and was not taken in
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -72,10 +76,13 @@ class Question:
         return int(self.number("context_length") or self.number("learned_positions"))
 
     def warnings(self, tokens: int, what: str) -> list[str]:
-        """That a sequence is longer than the model is made for, if it is."""
+        """What was not taken in of the model, and that a sequence is longer than it is made for, if it is."""
         if not 0 < self.context < tokens:
-            return []
-        return [f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}"]
+            return [*self.remarks]
+        return [
+            *self.remarks,
+            f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}",
+        ]
 
     def partly_used(self) -> list[str]:
         """The devices of which some number does not fill the scale-up domains of their cluster."""
@@ -114,9 +121,25 @@ class Question:
 
     @property
     def published(self) -> str:
-        """The number format in which the model's weights are published."""
+        """The number format in which most of the model's weights are published."""
         variable = self.catalog.variables["published_precision"]
         return str(variable.word(self.model.values[variable.name]))
+
+    def stored(self, precision: str | None) -> dict[str, Any]:
+        """How a study stores weights and cache: as published unless a number format is stated.
+
+        Of formats in four bits without more said of the parts, attention is taken to stay in 16.
+        """
+        if precision is not None:
+            return {"weight_precision": precision, "kv_precision": precision}
+        weights = stored_weights(self.model, self.catalog.variables)
+        kept = {"weight_precision": weights, "kv_precision": kept_cache(self.model, self.catalog.variables)}
+        return kept | ({"quantised_attention": False} if weights in FOUR_BITS else {})
+
+    @property
+    def published_formats(self) -> str:
+        """The number formats of the model's weights as published, in words."""
+        return formats_text(self.model, self.catalog.variables)
 
     def products(self, stored: str) -> list[str]:
         """The number format of matrix products with stored weights on every device.
@@ -126,11 +149,6 @@ class Question:
         rates = [self.catalog.entry("device", device).values for device in self.devices]
         formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
         return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
-
-    def kept_wide(self, precision: str | None) -> dict[str, bool]:
-        """What a study states of weights as published: those in four bits are of experts alone, not of attention."""
-        experts_alone = precision is None and self.published in FOUR_BITS
-        return {"quantised_attention": False} if experts_alone else {}
 
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
@@ -148,17 +166,12 @@ class Question:
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
         taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
-        return taken | {"price": self._paid()}
+        return taken | {"price": paid(self.catalog, self.devices, self.rents)}
 
-    def _paid(self) -> str:
-        """What costs rest on: stated rents or owned devices, and how many of the hours are idle."""
-        if self.rents:
-            return f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h, all paid hours used"
-        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
-        devices = [self.catalog.entry("device", name) for name in self.devices]
-        unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
-        known = f" (unknown of {unknown})" if unknown else ""
-        return f"devices owned, at market prices{known}, {idle:.0%} of the paid hours idle"
+    def stated(self, **more: Any) -> dict[str, Any]:
+        """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
+        usual = {"topology": self.topology, "software": self.software, "price": list(self.rents) or None}
+        return {"model": self.model.name, "on": list(self.devices), "devices": list(self.sizes)} | more | usual
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -195,11 +208,12 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    known, entry, named = catalog, model_of(catalog, model), list[str]()
+    known, spelled = catalog, dict[str, str]()
+    entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, name = catalog.named("device", device)
-        named += [name] if name not in named else []
+        catalog, spelled[device] = catalog.named("device", device)
+    named = list(dict.fromkeys(spelled.values()))
     if topology is not None:
         catalog, topology = catalog.named("topology", topology)
     if software is not None:
@@ -221,7 +235,8 @@ def question(
     rents *= len(named) if len(rents) == 1 else 1
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
-    return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own, tuple(rents))
+    sized, kept = tuple(map(int, sizes)), tuple(remarks)
+    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
 
 
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
@@ -239,12 +254,12 @@ def objective(minimize: str | None, maximize: str | None, usual: str, least: boo
     return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
 
 
-def format_of(precision: str) -> tuple[str, dict[str, Any]]:
-    """A number format as the catalog calls it, and what else a study states for it: scales of mxfp4 are others.
+def format_of(precision: str, products: bool = False) -> tuple[str, dict[str, Any]]:
+    """A number format as the catalog calls it, and what else a study states for ``products``: mxfp4 has other scales.
 
     A name that none has stays as it is: the study refuses it.
     """
-    if (scaled := resolved(precision, MX, parts=False)) is not None:
+    if products and (scaled := resolved(precision, MX, parts=False)) is not None:
         return MX[scaled], {"scaling": "mx"}
     legal = dict.fromkeys((*FORMATS, *load_variables()["published_precision"].codes))
     return resolved(precision, legal, parts=False) or precision, {}

@@ -51,8 +51,8 @@ def serve(
     model: str | Path,
     on: str | Sequence[str],
     devices: int | str | Sequence[int | str] | None = None,
-    prompt: int | str = PROMPT,
-    output: int | str = OUTPUT,
+    prompt: int | str | None = None,
+    output: int | str | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
     rate: float | str | None = None,
@@ -77,7 +77,7 @@ def serve(
     on, devices
         Devices of the catalog, and how many of them. Default: up to 8; with ``rate`` up to 512, above 64 in eights.
     prompt, output
-        Tokens of a request: numbers, or text such as "8k", which are 8,192 tokens.
+        Tokens of a request: numbers, or text such as "8k", which are 8,192 tokens. Default: 1000 and 500.
     ttft, tpot
         Limits on the time to the first token and per further token.
     rate
@@ -118,14 +118,14 @@ def serve(
         a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
-    prompt = cast(int, stated(prompt, "prompt_tokens", "prompt"))
-    output = cast(int, stated(output, "output_tokens", "output"))
+    prompt = cast(int | None, stated(prompt, "prompt_tokens", "prompt"))
+    output = cast(int | None, stated(output, "output_tokens", "output"))
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     requests = stated(requests, "loop_requests", "requests")
     precision = None if precision is None else format_of(precision)[0]
     origins: dict[str, Origin] = {
-        "prompt_tokens": origin("--prompt", None if prompt == PROMPT else prompt, f"{PROMPT:,}"),
-        "output_tokens": origin("--output", None if output == OUTPUT else output, f"{OUTPUT:,}"),
+        "prompt_tokens": origin("--prompt", prompt, f"{PROMPT:,}"),
+        "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
         "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
         "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
         "request_rate": ("stated", "--rate"),
@@ -136,10 +136,11 @@ def serve(
         "output_variation": ("stated", "--variation"),
         "length_distribution": ("implied", "--variation"),
         "weight_precision": origin("--precision", precision, "as published"),
-        "kv_precision": origin("--precision", precision, "16 bits"),
+        "kv_precision": origin("--precision", precision, "as published"),
         "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
         "quantised_attention": ("implied", "the published format"),
     }
+    (prompt, output), lengths = lengths_of(prompt, output)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
     if requests is not None and clients is None:
@@ -149,6 +150,10 @@ def serve(
     arriving = rate is not None or clients is not None
     if statistic != "mean" and not arriving:
         raise PerfgridError(f"{statistic} of requests needs their rate or the number of clients")
+    if statistic != "mean" and ttft is None and tpot is None:
+        raise PerfgridError(
+            f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
+        )
     asked = question(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
@@ -158,10 +163,9 @@ def serve(
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
-    products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
+    products = asked.products(asked.published) if precision is None else [precision] * len(asked.devices)
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
-    parameters |= {"weight_precision": stored, "kv_precision": kept} | asked.kept_wide(precision)
+    parameters |= asked.stored(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
         parameters |= {"batch_rule": "rate", "request_rate": rate}
@@ -178,6 +182,7 @@ def serve(
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
+    words += [precision] if precision is not None else []
     words += ["lengths that vary"] if varied else []
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} clients"] if clients is not None else []
@@ -195,22 +200,36 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
+            **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
         },
     }
-    formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
-    assumed = {"precision": formats} if precision is None else {}
+    weights, cache = asked.published_formats, parameters["kv_precision"]
+    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
         assumed["variation"] = "all prompts are of one length, all answers, too"
     if clients is not None and requests is None:
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
+    values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
+    values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
+    values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     origins |= of_all(axis for axis in axes if axis not in ("model", "system"))
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words), origins)
+    details, whole = ", ".join(words), asked.stated(**values)
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
+
+
+def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int], dict[str, str]]:
+    """Tokens of a prompt and of an answer, and which of them nobody stated, by option."""
+    lengths = (PROMPT if prompt is None else prompt, OUTPUT if output is None else output)
+    assumed = {"prompt": f"prompts of {PROMPT:,} tokens"} if prompt is None else {}
+    assumed |= {"output": f"answers of {OUTPUT:,} tokens"} if output is None else {}
+    return lengths, assumed
 
 
 def _variations(variation: float | str | Sequence[float | str] | None, arriving: bool) -> dict[str, Any]:

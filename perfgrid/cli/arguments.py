@@ -12,6 +12,7 @@ import xarray as xr
 from perfgrid.analysis.best_design import best_design
 from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.text import labels_of
+from perfgrid.answers.entries import separated
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.units import in_unit, whole
 from perfgrid.cli.printing.progress import Reporter
@@ -44,14 +45,7 @@ def on_device(known: Catalog, on: str | None) -> tuple[Catalog, str | None]:
 
 def names_in(text: str | None) -> list[str]:
     """Names separated by commas; commas in square brackets belong to a name."""
-    found, depth = [""], 0
-    for character in text or "":
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [name.strip() for name in found if name.strip()]
+    return separated(text or "")
 
 
 def outputs_of(study: Study, of: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from typer import Option
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
-from perfgrid.answers.train import TOKENS, train
+from perfgrid.answers.train import train
 from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import print_json
 
@@ -44,7 +44,9 @@ def train_command(
         str | None, Option(help="Tokens of a sequence, such as 32k, which is 32,768. Default: 8192.")
     ] = None,
     tokens: Annotated[str | None, Option(help="Tokens of the whole run, such as 15T. Default: 1T.")] = None,
-    precision: Annotated[str, Option(help="Of matrix products: bf16, fp8, nvfp4, mxfp8, ...")] = "bf16",
+    precision: Annotated[
+        str | None, Option(help="Of matrix products: bf16, fp8, nvfp4, mxfp8, ... Default: bf16.")
+    ] = None,
     topology: Topology = None,
     software: Software = None,
     minimize: Minimize = None,
@@ -70,7 +72,7 @@ def train_command(
         sizes_in(devices),
         batch=batch,
         sequence=sequence,
-        tokens=TOKENS if tokens is None else tokens,
+        tokens=tokens,
         precision=precision,
         topology=topology,
         software=software,
