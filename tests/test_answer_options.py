@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.answers.question import count_of
+from perfgrid.answers.question import stated
 from perfgrid.answers.saved import save_study
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.arguments import sizes_in
@@ -113,7 +113,7 @@ def test_json_holds_intervals(tmp_path):
 def test_numbers_of_devices_and_of_tokens():
     assert sizes_in("8, 100-600,7") == [8, 128, 256, 512, 7]
     assert sizes_in("64-64") == [64]
-    assert [count_of(text, "--tokens") for text in ("15T", "300b", "1e9", "2.5M", "4K")] == [
+    assert [stated(text, "training_tokens", "tokens") for text in ("15T", "300b", "1e9", "2.5M", "4K")] == [
         15e12,
         3e11,
         1e9,

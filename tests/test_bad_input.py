@@ -310,7 +310,7 @@ def test_conditions_that_cannot_be_read(refused):
     refused("where", "leaves no row of axis 'parallelism'", top='where = "tp > 64"')
     refused("where", "compares nothing", top='where = "tp + 1"')
     refused("where", "compares a text with a number", top='where = "model < 3"')
-    refused("where", "is no label", "'llama-2-7b'", top="where = \"model == 'llama-2-7B'\"")
+    refused("where", "is no label", "'llama-2-7b'", top="where = \"model == 'llama-2-7c'\"")
     refused("where", "compares a text with a number", top="where = \"hbm_capacity > '100 GiB'\"")
     refused("where", "cannot compute", top='where = "9 ** 9 ** 9 > tp"')
     refused("where", "not a finite number", top='where = "tp / 0 > 1"')

@@ -200,7 +200,7 @@ def test_mistakes_in_a_bibliography(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "name", "parts"),
     [
-        ("device", "h100", ["device", "'h100'", "'h100-sxm-80gb'"]),
+        ("device", "h100", ["device", "'h100'", "h100-sxm-80gb"]),
         ("device", "b20", ["'b20'", "'b200'"]),
         ("model", "llama-3-405b", ["'llama-3-405b'", "'llama-3.1-405b'"]),
         ("topology", "xyz", ["'xyz'", "rail-optimized", "ici-ring"]),

@@ -20,6 +20,7 @@ PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 MOST = 160_000  # bytes of all pages together
 GALLERY = ROOT / "docs" / "gallery.md"  # written by tools/gallery.py from the studies
 PAPERS_PAGE = ROOT / "docs" / "papers.md"  # written by tools/papers.py from the notebooks
+NOMENCLATURE = ROOT / "docs" / "nomenclature.md"  # written by tools/nomenclature.py from the words of screens
 EXAMPLES = ROOT / "docs" / "examples.md"  # a command each
 
 
@@ -73,7 +74,7 @@ def test_a_cut_block_shows_the_lines_that_stand_for_its_own():
 
 def test_the_documentation_stays_short():
     texts = {page: page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "benchmarks" / "results.md")}
-    del texts[GALLERY], texts[PAPERS_PAGE], texts[EXAMPLES]
+    del texts[GALLERY], texts[PAPERS_PAGE], texts[EXAMPLES], texts[NOMENCLATURE]
     # what commands print is written by tools/console.py and does not count
     prose = [re.sub(r"```console\n.*?```", "", text, flags=re.S) for text in texts.values()]
     assert sum(len(text.encode()) for text in prose) <= MOST

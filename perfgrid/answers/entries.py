@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,6 @@ from perfgrid.engine.errors import PerfgridError, nearest, printable
 
 OWN_MODEL = "huggingface2026models"  # source of a model that is read from a configuration
 LEAST_OF_FILES, LEAST_BESIDE_TOWERS, MOST_OF_FILES = 0.9, 0.5, 1.02  # weights of the language model over all of them
-_CHANGED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")  # NAME[quantity=value, quantity=2x]
-_FACTOR = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 def model_of(catalog: Catalog, model: str | Path) -> Entry:
@@ -38,8 +34,10 @@ def model_with_remarks(catalog: Catalog, model: str | Path) -> tuple[Entry, list
     path = Path(model)
     path = path / CONFIG if path.is_dir() else path
     if not path.is_file():
-        legal = catalog.tables["model"]
-        raise PerfgridError(f"no model {str(model)!r} in the catalog, and no such file{nearest(str(model), legal)}")
+        legal, name = catalog.tables["model"], str(model)
+        if "[" in name or catalog.name_of("model", name) in legal:
+            return catalog.entry("model", name), []
+        raise PerfgridError(f"no model {name!r} in the catalog, and no such file{nearest(name, legal)}")
     own = imported(read_config(path), catalog.variables, str(path))
     if (open_keys := own.keys.unknown) or not own.keys.by_row:
         why = f"does not understand {', '.join(open_keys)}" if open_keys else f"does not know model_type {own.kind!r}"
@@ -92,41 +90,6 @@ def separated(text: str) -> list[str]:
         else:
             found[-1] += character
     return [name.strip() for name in found if name.strip()]
-
-
-def with_device(catalog: Catalog, device: str) -> tuple[Catalog, str]:
-    """A catalog with a device, and its name there: ``NAME``, or ``NAME[hbm_bandwidth=2x,hbm_capacity=192GB]``.
-
-    A value in brackets is a number with a unit, or a multiple of the device's own. PerfgridError for an unknown name or
-    quantity and an illegal value.
-    """
-    if (found := _CHANGED.fullmatch(device)) is None:
-        return catalog, catalog.entry("device", device).name
-    base = catalog.entry("device", found[1])
-    changes: dict[str, str] = {}
-    for change in found[2].split(","):
-        quantity, equals, value = (part.strip() for part in change.partition("="))
-        if not equals or quantity in changes:
-            raise PerfgridError(f"{device}: brackets hold quantity=value, each quantity once; found {change.strip()!r}")
-        changes[quantity] = value
-    name = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
-    check_name(name, f"{device}, as the name of a device", dots=True)
-    changed = replace(base, name=name, title=f"{base.title}, {found[2]}", base=base.name)
-    devices = {**catalog.tables["device"], name: changed}
-    catalog = replace(catalog, tables={**catalog.tables, "device": devices})
-    return catalog.with_values({f"device.{name}.{q}": _value(base, q, text) for q, text in changes.items()}), name
-
-
-def _value(base: Entry, quantity: str, text: str) -> float | str:
-    """A value as a catalog file states it; ``2x`` is twice the value of the device."""
-    own, factor = base.values.get(quantity), _FACTOR.fullmatch(text)
-    if factor is None or isinstance(own, bool) or not isinstance(own, int | float):
-        return text
-    if own == 0:
-        raise PerfgridError(
-            f"{base.name}[{quantity}={text}]: the {base.kind} has none (0): state a value with its unit"
-        )
-    return own * float(factor[1])
 
 
 def entries_text(entries: Iterable[Entry], catalog: Catalog) -> str:

@@ -13,7 +13,6 @@ import xarray as xr
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pools import joined
 from perfgrid.catalog import Catalog
-from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import POOLS, Best
@@ -21,7 +20,7 @@ from perfgrid.study.study import Study
 
 from .amounts import taken_of_model
 from .entries import separated
-from .question import Question, objective, question
+from .question import Question, format_of, objective, question, stated
 from .serve import COST, PER_DEVICE, lengths_of
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
@@ -49,15 +48,15 @@ class Pair:
 def serve_pools(
     model: str | Path,
     on: str,
-    devices: int,
+    devices: int | str,
     prefill: str = SEARCHED,
     decode: str = SEARCHED,
-    prompt: int | None = None,
-    output: int | None = None,
+    prompt: int | str | None = None,
+    output: int | str | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
-    rate: float | None = None,
-    clients: int | None = None,
+    rate: float | str | None = None,
+    clients: int | str | None = None,
     precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
@@ -72,9 +71,13 @@ def serve_pools(
     """
     if (rate is None) == (clients is None):
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
+    prompt, output = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
     (prompt, output), lengths = lengths_of(prompt, output)
-    stated = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
-    named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
+    rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
+    precision = None if precision is None else format_of(precision)[0]
+    devices = stated(devices, "devices", "devices")
+    own_pools = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
+    named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
@@ -93,9 +96,9 @@ def serve_pools(
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
-    for pool, own in stated.items():
+    for pool, own in own_pools.items():
         device = asked.spelled[str(own.get("device", on))]
-        content[pool] = _table(asked, own, pool, devices, device, precision or asked.published)
+        content[pool] = _table(asked, own, pool, int(devices), device, precision or asked.published)
     study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)
@@ -129,9 +132,7 @@ def stated_pool(text: str, pool: str) -> dict[str, int | str]:
             raise PerfgridError(f"--{pool} {text!r}: found {part!r}; state {legal}{nearest(key, names)}")
         if key in found:
             raise PerfgridError(f"--{pool} {text!r} states {key} twice")
-        if key in COUNTED and not (value.isascii() and value.isdecimal() and 0 < int(value) <= LARGEST_COUNT):
-            raise PerfgridError(f"--{pool} {text!r}: {key} must be a whole number above zero, found {value!r}")
-        found[key] = int(value) if key in COUNTED else value
+        found[key] = stated(value, "devices", f"--{pool} {text!r}: {key}") if key in COUNTED else value
     return found
 
 

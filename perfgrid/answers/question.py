@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf, lcm, log2, nan
+from math import lcm, log2
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,26 @@ from typing import Any
 import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
-from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.analysis.nomenclature import word_of
+from perfgrid.catalog import Catalog, Entry, Variable, converted, load_catalog, load_variables
 from perfgrid.catalog.checkpoints import formats_text, kept_cache, stored_weights
+from perfgrid.catalog.names import resolved
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
+from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
-from perfgrid.study.limits import converted
+from perfgrid.formulas.hardware.device import FORMATS
 from perfgrid.study.study import build_study
 from perfgrid.study.tables import usual_entries
 
 from .amounts import paid
-from .entries import entries_text, model_with_remarks, with_device
+from .entries import entries_text, model_with_remarks
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
 FOUR_BITS = ("fp4", "int4", "mxfp4")
-SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+MX = {"mxfp8": "fp8", "mxfp4": "fp4"}  # formats of products that differ from another one in their scales
+LARGE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
 LITTLE = re.compile(
@@ -116,11 +120,6 @@ class Question:
         return [name for name in dict.fromkeys(names) if name != RENT.name or not self.rents]
 
     @property
-    def overrides(self) -> dict[str, Any]:
-        """What a study of rented devices states: every hour that is paid is used."""
-        return {"overrides": {"utilization": 1.0}} if self.rents else {}
-
-    @property
     def published(self) -> str:
         """The number format in which most of the model's weights are published."""
         variable = self.catalog.variables["published_precision"]
@@ -200,7 +199,7 @@ class Question:
 def question(
     model: str | Path,
     on: str | Sequence[str],
-    devices: int | Sequence[int],
+    devices: int | str | Sequence[int | str],
     topology: str | None,
     software: str | None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None,
@@ -213,23 +212,27 @@ def question(
     entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, spelled[device] = with_device(catalog, device)
+        catalog, spelled[device] = catalog.named("device", device)
     named = list(dict.fromkeys(spelled.values()))
-    for table, stated in (("topology", topology), ("software", software)):
-        if stated is not None:
-            catalog.entry(table, stated)
+    if topology is not None:
+        catalog, topology = catalog.named("topology", topology)
+    if software is not None:
+        catalog, software = catalog.named("software", software)
     used = (entry, *(catalog.entry("device", name) for name in named))
+    used += tuple(catalog.entry(t, n) for t, n in (("topology", topology), ("software", software)) if n is not None)
     own = tuple(e for e in used if known.tables[e.kind].get(e.name) is not e)
     several = isinstance(devices, Iterable) and not isinstance(devices, str)
-    sizes: tuple[Any, ...] = tuple(dict.fromkeys(devices if several else [devices]))  # pyright: ignore[reportArgumentType]
+    every = [stated(size, "devices", "devices") for size in (devices if several else [devices])]  # pyright: ignore[reportGeneralTypeIssues]
+    sizes: tuple[Any, ...] = tuple(dict.fromkeys(every))
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
     whole = [isinstance(size, Integral) and not isinstance(size, bool) for size in sizes]
     if wrong := [s for s, is_whole in zip(sizes, whole, strict=True) if not is_whole or not 1 <= s <= LARGEST_COUNT]:
         raise PerfgridError(f"the number of devices must be a whole number from 1 to 10^9, found {wrong[0]!r:.40}")
     every = [price] if isinstance(price, str) or not isinstance(price, Iterable) else price
-    prices = [] if price is None else list(plain(*every))
-    rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
+    prices = [] if price is None else [*map(number_or_text, plain(*every))]
+    rents = [converted(RENT, one, "the price of a device") for one in prices]
+    rents *= len(named) if len(rents) == 1 else 1
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
     sized, kept = tuple(map(int, sizes)), tuple(remarks)
@@ -243,11 +246,29 @@ def objective(minimize: str | None, maximize: str | None, usual: str, least: boo
     """
     if minimize is not None and maximize is not None:
         raise PerfgridError("state either what to minimize or what to maximize, not both")
+    minimize, maximize = map(quantity_of, (minimize, maximize))
     if minimize is not None and MUCH.search(minimize):
         raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
     if maximize is not None and LITTLE.search(maximize):
         raise PerfgridError(f"little of {maximize} is good: minimize it (--minimize {maximize})")
     return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
+
+
+def format_of(precision: str, products: bool = False) -> tuple[str, dict[str, Any]]:
+    """A number format as the catalog calls it, and what else a study states for ``products``: mxfp4 has other scales.
+
+    A name that none has stays as it is: the study refuses it.
+    """
+    if products and (scaled := resolved(precision, MX, parts=False)) is not None:
+        return MX[scaled], {"scaling": "mx"}
+    legal = dict.fromkeys((*FORMATS, *load_variables()["published_precision"].codes))
+    return resolved(precision, legal, parts=False) or precision, {}
+
+
+def quantity_of(name: str | None) -> str | None:
+    """The quantity that a word of the screens stands for (MFU, TTFT, time per step); any other name as it is."""
+    word = word_of(name) if name else None
+    return word.quantity or name if word else name
 
 
 def plain(*values: Any) -> Iterator[Any]:
@@ -257,23 +278,18 @@ def plain(*values: Any) -> Iterator[Any]:
 
 def rounded(count: float) -> str:
     """A number of parameters or tokens with three digits."""
-    size, suffix = next((size, suffix) for suffix, size in reversed(SUFFIXES.items()) if count >= size or suffix == "K")
+    size, suffix = next((size, suffix) for suffix, size in reversed(LARGE.items()) if count >= size or suffix == "K")
     return f"{float(f'{count / size:.3g}'):,g} {suffix}"
 
 
-def count_of(value: float | str, name: str) -> float:
-    """A number above zero, or text with a suffix: 15T, 300B, 20M, 4K. PerfgridError for anything else."""
-    text = str(value).strip()
-    size = SUFFIXES.get(text[-1:].upper(), 1.0)
-    try:
-        found = float(text[:-1] if size > 1 else text) * size
-    except ValueError:
-        found = nan
-    if not 0 < found < inf:
-        raise PerfgridError(
-            f"{name} must be a number above zero such as 1e12, 15T, 300B, 20M or 4K, found {text!r:.40}"
-        )
-    return found
+def stated(value: Any, quantity: str, place: str, whole: bool = False) -> Any:
+    """The number that text such as 15T or 32k states of a quantity; any other value as it is. PerfgridError if none."""
+    if not isinstance(value, str):
+        return value
+    variable = load_variables()[quantity]
+    variable = variable.model_copy(update={"kind": "integer"}) if whole else variable
+    number = converted(variable, value if variable.unit == "1" else number_or_text(value), place)
+    return int(number) if variable.kind == "integer" else number
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

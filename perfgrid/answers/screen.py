@@ -13,6 +13,7 @@ import xarray as xr
 from rich.text import Text
 
 from perfgrid.analysis.number_text import column, number
+from perfgrid.analysis.terms import COUNTS, MFU, TERMS, UTILIZATIONS, counted
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
@@ -27,7 +28,7 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "training_time": "the whole run",
     "cost_per_training_run": "cost of the run",
     "tokens_per_second": "tokens per second",
-    "model_flops_utilization": "MFU",
+    MFU: TERMS[MFU],
     "cost_per_device_hour": "device and hour",
     "step_energy": "energy per step",
     "cost_per_million_output_tokens": "1 M output tokens",
@@ -106,6 +107,8 @@ def print_answer(found: xr.Dataset) -> None:
         some = every[first : first + most]
         print_table(["", *map(_name, some)], list(_lines(some, found.attrs["objective"])))
     out.print()
+    if any(group["found"].item() for group in every) and (line := counted(n for n in UTILIZATIONS if n in found)):
+        out.print(line)
     _print_frontier(every)
     for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every)):
         out.print(line)
@@ -180,8 +183,9 @@ def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
             texts[heading] = lambda group, quantity=quantity: [
-                _value(group, quantity, objective),
+                _value(group, quantity, objective) + _peak(group, quantity),
                 *_percentiles(group, quantity),
+                *_other_counts(group, quantity),
             ]
     tied = "within the error" if f"{objective}_interval" in groups[0] else "about as good"
     texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, tied: _others}
@@ -210,6 +214,19 @@ def _percentiles(group: xr.Dataset, quantity: str) -> Iterator[str]:
     if names:
         unit, texts = column([group[name].item() for name in names], group[names[0]].attrs["units"])
         yield f"{', '.join(f'{p} {t.strip()}' for p, t in zip(PERCENTILES, texts, strict=True))} {unit}"
+
+
+def _peak(group: xr.Dataset, quantity: str) -> str:
+    """The peak rate of which the MFU is a share."""
+    if quantity != MFU or "usable_peak_rate" not in group:
+        return ""
+    return f" of {number(group['usable_peak_rate'].item(), 'FLOP/s')} {group.attrs.get('precision', '')}".rstrip()
+
+
+def _other_counts(group: xr.Dataset, quantity: str) -> Iterator[str]:
+    """The shares of the same peak with FLOPs counted in other ways."""
+    if quantity == MFU and (names := [name for name in COUNTS if name in group]):
+        yield ", ".join(f"{TERMS[name]} {number(group[name].item(), '1')}" for name in names)
 
 
 def _memory(group: xr.Dataset) -> list[str]:

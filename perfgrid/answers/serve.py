@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import xarray as xr
 
@@ -13,7 +13,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
 from .origins import Origin, of_all, origin
-from .question import objective, plain, powers, question
+from .question import format_of, objective, plain, powers, question, stated
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
@@ -50,15 +50,15 @@ MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
 def serve(
     model: str | Path,
     on: str | Sequence[str],
-    devices: int | Sequence[int] | None = None,
-    prompt: int | None = None,
-    output: int | None = None,
+    devices: int | str | Sequence[int | str] | None = None,
+    prompt: int | str | None = None,
+    output: int | str | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
-    rate: float | None = None,
-    clients: int | None = None,
-    requests: int | None = None,
-    variation: float | Sequence[float] | None = None,
+    rate: float | str | None = None,
+    clients: int | str | None = None,
+    requests: int | str | None = None,
+    variation: float | str | Sequence[float | str] | None = None,
     statistic: str = "mean",
     precision: str | None = None,
     topology: str | None = None,
@@ -77,7 +77,7 @@ def serve(
     on, devices
         Devices of the catalog, and how many of them. Default: up to 8; with ``rate`` up to 512, above 64 in eights.
     prompt, output
-        Tokens of a request. Default: 1000 and 500.
+        Tokens of a request: numbers, or text such as "8k", which are 8,192 tokens. Default: 1000 and 500.
     ttft, tpot
         Limits on the time to the first token and per further token.
     rate
@@ -118,6 +118,11 @@ def serve(
         a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
+    prompt = cast(int | None, stated(prompt, "prompt_tokens", "prompt"))
+    output = cast(int | None, stated(output, "output_tokens", "output"))
+    rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
+    requests = stated(requests, "loop_requests", "requests")
+    precision = None if precision is None else format_of(precision)[0]
     origins: dict[str, Origin] = {
         "prompt_tokens": origin("--prompt", prompt, f"{PROMPT:,}"),
         "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
@@ -181,9 +186,9 @@ def serve(
     words += ["lengths that vary"] if varied else []
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} clients"] if clients is not None else []
-    stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
+    kept_within = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
     of = f"{statistic} of " if statistic != "mean" else ""
-    words += [f"{of}{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
+    words += [f"{of}{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in kept_within.items()]
     percentiles = [f"{name}_{percentile}" for name in SPREAD for percentile in STATISTICS]
     content = {
         "title": f"Serving of {asked.heading}",
@@ -192,7 +197,6 @@ def serve(
         "dtype": "float64",
         "axes": axes,
         "workload_parameters": parameters,
-        **asked.overrides,
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
@@ -228,13 +232,15 @@ def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int],
     return lengths, assumed
 
 
-def _variations(variation: float | Sequence[float] | None, arriving: bool) -> dict[str, Any]:
+def _variations(variation: float | str | Sequence[float | str] | None, arriving: bool) -> dict[str, Any]:
     """The workload parameters of lengths that vary; empty where none is stated. PerfgridError for illegal ones."""
     if variation is None:
         return {}
     if not arriving:
         raise PerfgridError("lengths that vary need the rate of requests or the number of clients")
-    given: list[Any] = list(variation) if isinstance(variation, Sequence) else [variation] * 2
+    parts = variation.split(",") if isinstance(variation, str) else variation
+    every = list(parts) if isinstance(parts, Sequence) else [parts]
+    given = [stated(one, "prompt_variation", "variation") for one in (every * 2 if len(every) == 1 else every)]
     if len(given) != 2 or any(isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= 2 for v in given):
         raise PerfgridError(
             f"a variation is a number from 0 to 2, or one of prompts and one of answers, found {variation!r:.40}"

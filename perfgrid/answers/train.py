@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import xarray as xr
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
 from .origins import Origin, of_all, origin
-from .question import count_of, objective, plain, question, rounded
+from .question import format_of, objective, plain, question, rounded, stated
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -25,8 +26,10 @@ OUTPUTS = (
     "training_time",
     "cost_per_training_run",
     "tokens_per_second",
-    "model_flops_utilization",
     "causal_model_flops_utilization",
+    "model_flops_utilization",
+    "hardware_flops_utilization",
+    "usable_peak_rate",
     "cost_per_device_hour",
     "memory_per_device",
     "state_memory",
@@ -41,16 +44,16 @@ OUTPUTS = (
 def train(
     model: str | Path,
     on: str | Sequence[str],
-    devices: int | Sequence[int],
-    batch: int | None = None,
-    sequence: int | None = None,
+    devices: int | str | Sequence[int | str],
+    batch: int | str | None = None,
+    sequence: int | str | None = None,
     tokens: float | str | None = None,
     precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
     maximize: str | None = None,
-    lora: int = 0,
+    lora: int | str = 0,
     within: float | str | None = None,
     budget: float | str | None = None,
     price: float | str | Sequence[float | str] | None = None,
@@ -69,11 +72,12 @@ def train(
         Devices of the catalog, and how many of them.
     batch, sequence
         Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
-        is made for).
+        is made for): numbers, or text such as "32k", which are 32,768 tokens of a sequence.
     tokens
         Tokens of the whole run: a number, or text such as "15T". Default: 1T.
     precision
-        Of matrix products: bf16, fp8, ... Default: bf16.
+        Of matrix products: bf16, fp8, ..., also mxfp8, nvfp4 and mxfp4, which name the scales of operands, too.
+        Default: bf16.
     topology, software
         Default: those in which each device is mostly used.
     minimize, maximize
@@ -100,6 +104,10 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
+    batch = cast(int | None, stated(batch, "global_batch", "batch"))
+    sequence = cast(int | None, stated(sequence, "sequence_length", "sequence"))
+    tokens, lora = cast(float | None, stated(tokens, "training_tokens", "tokens")), stated(lora, "lora_rank", "lora")
+    precision, scaled = (None, {}) if precision is None else format_of(precision, products=True)
     origins: dict[str, Origin] = {
         "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
         "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
@@ -109,6 +117,7 @@ def train(
         "training_cost_limit": origin("--budget", budget, "no limit"),
         "lora_rank": origin("--lora", lora or None, "all weights are trained"),
     }
+    origins |= {name: ("stated", "--precision") for name in scaled}
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     assumed: dict[str, str] = {}
@@ -126,7 +135,6 @@ def train(
     if precision is None:
         precision = PRECISION
         assumed["precision"] = f"matrix products in {precision}"
-    tokens = count_of(tokens, "tokens")
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
@@ -134,8 +142,8 @@ def train(
         parameters["cp_method"] = "all_gather"
         origins["cp_method"] = ("implied", "the model has windows")
     limits = {"training_time_limit": within, "training_cost_limit": budget}
-    parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
-    parameters |= {name: value for name, value in limits.items() if value is not None}
+    parameters |= {"precision": precision} | scaled | ({"lora_rank": lora} if lora else {})
+    parameters |= {name: number_or_text(value) for name, value in limits.items() if value is not None}
     schedules = asked.schedules()
     searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
@@ -152,19 +160,18 @@ def train(
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
-        **asked.overrides,
         "best": {
             "over": ["parallelism", "microbatch", "recompute", "zero", *searched],
             "minimize" if least else "maximize": decisive,
         },
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
-    details = f"{rounded(tokens)} tokens in {steps}, {precision}"
+    details = f"{rounded(tokens)} tokens in {steps}, {precision}{' with mx scales' if scaled else ''}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])
     values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}
     values |= {"lora": lora, "within": within, "budget": budget}
-    return answered(
+    found = answered(
         asked,
         content,
         decisive,
@@ -175,3 +182,4 @@ def train(
         question=asked.stated(**values),
         origins=origins,
     )
+    return found.assign_attrs(precision=precision)

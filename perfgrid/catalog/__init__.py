@@ -8,3 +8,4 @@ from .schema import Detail as Detail
 from .schema import Entry as Entry
 from .schema import Variable as Variable
 from .schema import convert as convert
+from .schema import converted as converted

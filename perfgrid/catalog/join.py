@@ -11,6 +11,7 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError, nearest
 
 from .files import Definition
+from .names import resolved
 from .schema import BLOCKS, CONFIDENCES, Detail, Entry, Kind, Value, Variable, convert
 
 _DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "calibration", "correlation")
@@ -74,6 +75,10 @@ class Join:
                 raise PerfgridError(f"{where}: extends must name one {self.kind}, found {base!r}")
             below = depth - 1 if base == name else len(self.layers) - 1  # its own name continues the layer before
             known = {n for layer in self.layers[: below + 1] for n in layer}
+            try:
+                base = resolved(base, known) or base
+            except PerfgridError as error:
+                raise PerfgridError(f"{where}: extends: {error}") from None
             if base not in known:
                 raise PerfgridError(f"{where}: extends names the unknown {self.kind} {base!r}{near(base, known)}")
             draft = self._draft(base, below, (*path, (name, depth)))

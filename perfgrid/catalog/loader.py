@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,7 +20,10 @@ from perfgrid.engine.release import release
 
 from .files import Definition, Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of, without_source
+from .names import resolved
+from .naming import check_name
 from .schema import KINDS, OVERRIDE, Entry, Kind, Variable, convert
+from .units import multiple, number_or_text
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
@@ -37,6 +41,7 @@ OF_IO_DIES = (
     "design_cost", "mask_cost", "fab_energy", "fab_gas_carbon",
 )  # fmt: skip
 Made = TypeVar("Made")
+_CHANGED = re.compile(r"([^\[\]]+)\[([^\[\]]+)\]")  # NAME[quantity=value, quantity=2x]
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,63 @@ class Catalog:
     references: Mapping[str, str]
 
     def entry(self, kind: str, name: str) -> Entry:
-        """An entry by table and name; PerfgridError with the nearest legal names if there is none."""
-        return _entry_of(self.tables, kind, name, "")
+        """An entry by table and name, as `named` reads it; PerfgridError with the nearest legal names if there is none.
+
+        ``gb200[scale_up_size=8]`` is the entry with other values.
+        """
+        if (known := self.tables.get(kind, {}).get(name)) is not None:
+            return known
+        changed, found = self.named(kind, name)
+        return changed.tables[kind][found]
+
+    def name_of(self, kind: str, name: str, where: str = "") -> str:
+        """The name in the catalog that a text means, or the text where it means none. PerfgridError for several."""
+        return self._found(kind, name, where) or name
+
+    def named(self, kind: str, name: str, where: str = "") -> tuple[Catalog, str]:
+        """A catalog with an entry, and its name there: ``NAME``, or ``NAME[hbm_bandwidth=2x,hbm_capacity=192GB]``.
+
+        Case and separators do not matter, and a part of a name does that one entry alone has. A value in brackets is a
+        number with a unit, or a multiple of the entry's own. PerfgridError for an unknown name or quantity, an illegal
+        value, and a name that several entries share.
+        """
+        if (parts := _CHANGED.fullmatch(name)) is None:
+            return self, self._known(kind, name, where)
+        base, changes = self.tables[kind][self._known(kind, parts[1].strip(), where)], dict[str, str]()
+        for change in parts[2].split(","):
+            quantity, equals, value = (part.strip() for part in change.partition("="))
+            if not equals or quantity in changes:
+                told = f"{where}{name}: brackets hold quantity=value, each quantity once"
+                raise PerfgridError(f"{told}; found {change.strip()!r}")
+            changes[quantity] = value
+        own = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
+        check_name(own, f"{where}{name}, as the name of a {kind}", dots=True)
+        entry = replace(base, name=own, title=f"{base.title}, {parts[2]}", base=base.name)
+        changed = self.with_entry(entry)
+        return changed.with_values({f"{kind}.{own}.{q}": text for q, text in changes.items()}), own
+
+    def _known(self, kind: str, name: str, where: str) -> str:
+        if (found := self._found(kind, name, where)) is None:
+            raise PerfgridError(f"{where}the catalog has no {kind} {name!r}{near(name, self.tables[kind])}")
+        return found
+
+    def _found(self, kind: str, name: str, where: str) -> str | None:
+        if kind not in self.tables:
+            raise PerfgridError(f"{where}the catalog has no table {kind!r}{nearest(kind, self.tables)}")
+        try:
+            return name if name in self.tables[kind] else resolved(name, self.tables[kind])
+        except PerfgridError as error:
+            raise PerfgridError(f"{where}the {kind} {error}") from None
+
+    def place_of(self, key: str) -> tuple[str, str, str, str | None]:
+        """Table, entry, quantity and label of an inner axis that a key such as ``device.b200.hbm_bandwidth`` names."""
+        kind, _, rest = key.partition(".")
+        name, _, quantity = rest.rpartition(".")
+        label = None
+        holder, _, vector = name.rpartition(".")
+        if vector in self.variables and self.variables[vector].axis and name not in self.tables.get(kind, {}):
+            name, quantity, label = holder, vector, quantity
+        return kind, self._known(kind, name, f"{key}: "), quantity, label
 
     def with_entry(self, entry: Entry) -> Catalog:
         """A copy with one entry more, or another one of its name."""
@@ -59,25 +119,22 @@ class Catalog:
 
     def with_values(self, settings: Mapping[str, Any]) -> Catalog:
         """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
-        row of a vector (``topology.rail-optimized.tier_hops.scale_out``).
+        row of a vector (``topology.rail-optimized.tier_hops.scale_out``); ``2x`` is twice the value.
 
         Raises PerfgridError for an unknown table, entry or quantity and for a value of wrong type, unit or size.
         """
         tables = {kind: dict(entries) for kind, entries in self.tables.items()}
         for key, value in settings.items():
-            kind, _, rest = key.partition(".")
-            name, _, quantity = rest.rpartition(".")
-            label = None
-            holder, _, vector = name.rpartition(".")
-            if vector in self.variables and self.variables[vector].axis and name not in tables.get(kind, {}):
-                name, quantity, label = holder, vector, quantity
-            entry = _entry_of(tables, kind, name, f"{key}: ")
+            kind, name, quantity, label = self.place_of(key)
+            entry = tables[kind][name]
             variable = variable_of(self.variables, kind, quantity, key)
-            if isinstance(value, str):
-                value = _plain(value)
+            value = _plain(value)
+            old = entry.values.get(quantity)
+            if (factor := multiple(value)) is not None:
+                value = _multiplied(old.get(label or "") if isinstance(old, dict) else old, factor, key, kind)
             if label is not None:
                 value = {label: value}
-            if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
+            if isinstance(value, Mapping) and isinstance(old, dict):
                 value = {**variable.word(old), **value}
             tables[kind][name] = entry.with_value(quantity, convert(variable, value, key))
         return replace(
@@ -85,12 +142,13 @@ class Catalog:
         )
 
 
-def _entry_of(tables: Mapping[str, Mapping[str, Entry]], kind: str, name: str, where: str) -> Entry:
-    if kind not in tables:
-        raise PerfgridError(f"{where}the catalog has no table {kind!r}{nearest(kind, tables)}")
-    if name not in tables[kind]:
-        raise PerfgridError(f"{where}the catalog has no {kind} {name!r}{near(name, tables[kind])}")
-    return tables[kind][name]
+def _multiplied(own: Any, factor: float, where: str, kind: str) -> float:
+    """A multiple of an entry's own value. PerfgridError where it has none, or zero: what it lacks stays lacking."""
+    if isinstance(own, bool) or not isinstance(own, int | float):
+        raise PerfgridError(f"{where}={factor:g}x: only a single number has multiples: state a value")
+    if own == 0:
+        raise PerfgridError(f"{where}={factor:g}x: the {kind} has none (0): state a value with its unit")
+    return own * factor
 
 
 def load_catalog(*extra_paths: str | Path) -> Catalog:
@@ -119,7 +177,7 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     >>> pg.load_catalog().entry("device", "h100-sxm-80gb").values["hbm_capacity"] / 2**30
     80.0
     """
-    own = [f for p in (*newer(), *extra_paths) for f in files_of(Path(p))]
+    own = _files(*newer(), *extra_paths)
     if not own:
         return _built_in()
     name = "catalog-" + digest(*map(str, own))[:16]
@@ -131,16 +189,21 @@ def newer() -> list[str]:
     return [path for path in os.environ.get("PERFGRID_CATALOG", "").split(os.pathsep) if path]
 
 
+def _files(*paths: str | Path) -> list[Path]:
+    """The catalog files of paths; one that is named twice is read once."""
+    return list({file.resolve(): file for path in paths for file in files_of(Path(path))}.values())
+
+
 @cache
 def catalog_release() -> str:
     """Version of the built-in catalog, with a hash of its files and of those in PERFGRID_CATALOG: 2026.11+1f0c9a2b."""
-    own = [f for p in newer() for f in files_of(Path(p))]
+    own = _files(*newer())
     return release(_HERE, [*(_HERE / name for name in (*_BUILT_IN, "variables.toml")), *own])
 
 
 def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *paths: str | Path) -> Entry:
     """The entry that one more file, ``where``, would state beside those given; PerfgridError as above."""
-    layers = [_built_in_layer(), read_layer([f for p in (*newer(), *paths) for f in files_of(Path(p))])]
+    layers = [_built_in_layer(), read_layer(_files(*newer(), *paths))]
     definitions = [*(layer.definitions[kind] for layer in layers), {name: Definition(where, stated)}]
     references = {**load_catalog(*paths).references, where: without_source(where)}
     return Join(kind, load_variables(), references, definitions).entry(name)
@@ -148,7 +211,7 @@ def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *path
 
 def stated_in(*paths: str | Path) -> Layer:
     """What the given files and folders state themselves, or the built-in files without any; PerfgridError as above."""
-    return read_layer([f for p in paths for f in files_of(Path(p))]) if paths else _built_in_layer()
+    return read_layer(_files(*paths)) if paths else _built_in_layer()
 
 
 @cache
@@ -210,11 +273,7 @@ def _assemble(variables: dict[str, Variable], layers: tuple[Layer, ...]) -> Cata
     return Catalog(variables, tables, references)
 
 
-def _plain(text: str) -> Any:
+def _plain(value: Any) -> Any:
     """Text from a command line as the number or flag that it spells."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    flag = isinstance(value, str) and value.lower() in ("true", "false")
+    return value.lower() == "true" if flag else number_or_text(value)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
+from .names import resolved
 from .units import in_unit
 
 Value = float | bool | str | dict[str, float]
@@ -81,6 +82,7 @@ class Variable(BaseModel):
     )
     differentiable: bool = False
     total: float | None = None  # of shares along an axis: what they add up to
+    length: bool = False  # a length in tokens: 32k is 32,768
     reader: str = ""  # what reads it where no formula does: it counts as read
     over: str = (
         ""  # "tier_size_limit.scale_up": what a fabric states of the same, which yields where a user states this
@@ -205,6 +207,14 @@ def convert(variable: Variable, value: Any, where: str) -> Value:
     return _number(variable, value, where)
 
 
+def converted(variable: Variable, value: Any, place: str) -> float:
+    """A value with a unit as a number in SI units. PerfgridError for anything else."""
+    found = convert(variable, value, place)
+    if not isinstance(found, float):
+        raise PerfgridError(f"{place}: {variable.name} is not a number")
+    return found
+
+
 def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
     labels = variable.labels
     if not isinstance(value, Mapping):
@@ -223,13 +233,13 @@ def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
 
 def _number(variable: Variable, value: Any, where: str) -> float:
     if variable.kind == "code":
-        if value not in variable.codes:
+        if (word := resolved(str(value), variable.codes, parts=False)) is None:
             legal = ", ".join(variable.codes)
             raise PerfgridError(f"{where} must be one of {legal}, found {value!r}{nearest(str(value), variable.codes)}")
-        return float(variable.codes.index(value))
+        return float(variable.codes.index(word))
     if isinstance(value, str):
         try:
-            number = in_unit(value, variable.unit)
+            number = in_unit(value, variable.unit, variable.length)
         except ValueError as error:
             raise PerfgridError(f"{where}: {error}") from error
     elif isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -13,12 +13,14 @@ from perfgrid.analysis.best_design import best_design
 from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.text import labels_of
 from perfgrid.answers.entries import separated
-from perfgrid.catalog.units import in_unit
+from perfgrid.catalog import Catalog
+from perfgrid.catalog.units import in_unit, whole
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import err, out
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
+from perfgrid.results.provenance import label_of
 from perfgrid.study.file import POOLS
 from perfgrid.study.ledger import unread
 from perfgrid.study.own_formulas import own_formulas
@@ -34,6 +36,11 @@ def measured_files(
     if not files and (kind or job or on or stated):
         raise PerfgridError("--as, --job, --on and --set belong to files of measurements: name some")
     return [Measured(path, kind, tuple(job or ()), on, stated) for path in files or ()]
+
+
+def on_device(known: Catalog, on: str | None) -> tuple[Catalog, str | None]:
+    """A catalog with the device of ``--on``, which may differ from an entry in brackets, and its name there."""
+    return (known, None) if on is None else known.named("device", on, "--on: ")
 
 
 def names_in(text: str | None) -> list[str]:
@@ -118,6 +125,16 @@ def chosen_labels(
     return design.labels
 
 
+def places_at(
+    what: Study | xr.Dataset, items: list[str] | None, as_json: bool = False, of: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The labels of ``--at`` as the axes hold them; ``best`` adds those of the best design along axes left open."""
+    labels: Mapping[str, Any] = design_labels(items, "--at")
+    if asks_best(items):
+        labels = chosen_labels(what, labels, as_json, of)
+    return {axis: label_of(what, axis, label) for axis, label in labels.items()}
+
+
 def bytes_of(text: str | None) -> int | None:
     """Bytes of a text such as 4GB. PerfgridError for another unit."""
     return None if text is None else int(amount_of(text, "byte", "--memory", "4GB"))
@@ -147,47 +164,13 @@ def sizes_in(text: str) -> list[int]:
     for part in names_in(text):
         first, dash, last = part.partition("-")
         try:
-            low, high = int(first), int(last if dash else first)
-        except ValueError:
+            low, high = (whole(end) for end in (first, last if dash else first))
+        except (ValueError, OverflowError):
             raise PerfgridError(
-                f"--devices needs whole numbers, or ranges such as 64-512, with commas between, found {part!r}"
+                f"--devices needs whole numbers, or ranges such as 64-512, with commas between, found {part!r:.40}"
             ) from None
         powers = [2**i for i in range(high.bit_length()) if 1 <= low <= 2**i <= high]
         if dash and not powers:
             raise PerfgridError(f"--devices: no power of two from 1 on lies in {part}")
         found += powers if dash else [low]
     return found
-
-
-def rate_of(text: str | None) -> float | None:
-    """Requests per second: 50 or 50/s. PerfgridError for anything else."""
-    try:
-        return None if text is None else float(text.removesuffix("/s"))
-    except ValueError:
-        raise PerfgridError(f"--rate needs requests per second such as 50, found {text!r}") from None
-
-
-def numbers_in(text: str | None, option: str) -> float | list[float] | None:
-    """A number, or several with commas between. PerfgridError for anything else."""
-    if text is None:
-        return None
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise PerfgridError(
-            f"{option} needs a number, or one for each with commas between, found {text!r:.40}"
-        ) from None
-    return found if len(found) > 1 else found[0]
-
-
-def prices_in(text: str | None) -> list[float | str] | None:
-    """Prices separated by commas, with or without a unit."""
-    return None if text is None else [found for name in names_in(text) if (found := number_or_text(name)) is not None]
-
-
-def number_or_text(text: str | None) -> float | str | None:
-    """A number in the unit of its quantity as such; a text with a unit of its own stays one."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text

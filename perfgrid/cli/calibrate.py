@@ -30,7 +30,7 @@ from perfgrid.validation.cluster_file import (
 from perfgrid.validation.cluster_rows import ClusterRows
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
-from .arguments import measured_files
+from .arguments import measured_files, on_device
 from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 
 ONE_LAYOUT = ": all rows are of one layout, so that nothing is held out, and no more than this is fitted"
@@ -62,9 +62,10 @@ def calibrate_command(
         raise PerfgridError("--constant needs --software NAME or --device NAME")
     if output is not None:
         check_output(output, overwrite, ".toml")
-    known = load_catalog(*(catalog or ()))
+    known, on = on_device(load_catalog(*(catalog or ())), on)
+    which = None if only is None else known.name_of("device", only, "--only: ")
     if not software and not device:
-        _cluster(measured_files(files, kind, job, on, facts), known, group or (), only, output, as_json)
+        _cluster(measured_files(files, kind, job, on, facts), known, group or (), which, output, as_json)
         return
     if only is not None:
         raise PerfgridError("--only chooses the records of a cluster: give it without --software and --device")

@@ -20,6 +20,7 @@ from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import CONFIG, Imported, catalog_text, imported, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import entry_of, stated_in
+from perfgrid.catalog.names import resolved
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
@@ -233,7 +234,7 @@ def new_command(
     if output is not None:
         check_output(output, overwrite, ".toml")
     own = {n: v for n, v in catalog.variables.items() if v.of == table}
-    stated = {"extends": like, "title": name, **_settings(settings or (), own)}
+    stated = {"extends": base.name, "title": name, **_settings(settings or (), own)}
     entry_of(base.kind, name, stated, "--set", *(files or ()))
     used = ", ".join(quoted(str(path)) for path in (*(files or ()), output or f"{name}.toml"))
     text = new_text(base, name, stated, catalog.variables, f"In a study: catalog = [{used}]")
@@ -271,8 +272,10 @@ def _settings(settings: Iterable[str], variables: Mapping[str, Variable]) -> dic
 def find(catalog: Catalog, name: str) -> Entry:
     """The entry of a name, or of ``table.name``; PerfgridError where none or several tables hold it."""
     kind, _, rest = name.partition(".")
-    if kind in catalog.tables and name not in {n for table in catalog.tables.values() for n in table}:
+    whole = {n for table in catalog.tables.values() for n in table}
+    if kind in catalog.tables and name not in whole:
         return catalog.entry(kind, rest)
+    name = resolved(name, whole) or name
     holders = [kind for kind, table in catalog.tables.items() if name in table]
     if not holders:
         every = [n for table in catalog.tables.values() for n in table]

@@ -12,7 +12,6 @@ from typer import Option
 
 from perfgrid.analysis.distribution import distribution
 from perfgrid.analysis.number_text import column, count_text, header, number
-from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.labels import axis_label
 from perfgrid.cli.printing.progress import Reporter
@@ -21,8 +20,8 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.study.study import Study
 
-from .arguments import names_in, study_of
-from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyFile, Wide
+from .arguments import asks_best, names_in, places_at, study_of
+from .options import AsJson, AtDesigns, Formulas, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 SHOWN = 60  # rows that are printed
@@ -32,7 +31,7 @@ def distribution_command(
     study: StudyFile,
     of: Annotated[str, Option(help="Quantity.")],
     over: Annotated[str | None, Option(help="Axes to reduce, comma-separated. Default: all.")] = None,
-    at: At = None,
+    at: AtDesigns = None,
     quantiles: Annotated[str, Option(help="Shares of the feasible designs.")] = "0.05,0.5,0.95",
     bins: Annotated[int, Option(help="Bins of a histogram.")] = 0,
     logarithmic: Annotated[bool, Option("--log", help="Bins of equal ratio instead of equal width.")] = False,
@@ -50,9 +49,12 @@ def distribution_command(
         levels = [float(text) for text in names_in(quantiles)]
     except ValueError:
         raise PerfgridError(f"--quantiles needs numbers between 0 and 1, found {quantiles!r}") from None
+    axes = None if over is None else names_in(over)
+    if axes is None and asks_best(at):
+        raise PerfgridError("--at best needs --over: the axes along which designs are counted")
+    places = {axis: label for axis, label in places_at(loaded, at, as_json, [of]).items() if axis not in (axes or ())}
     with Reporter(loaded.space.points) as reporter:
-        axes = None if over is None else names_in(over)
-        found = distribution(loaded, of, axes, labels_of(at, "--at"), levels, bins, logarithmic, progress=reporter)
+        found = distribution(loaded, of, axes, places, levels, bins, logarithmic, progress=reporter)
     target.save(found)
     if as_json:
         rows = list(_rows(found, of))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
+from perfgrid.analysis.nomenclature import explained
 from perfgrid.analysis.number_text import bare_unit
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
@@ -18,6 +20,9 @@ from .options import AsJson, Formulas, Wide, one_of
 
 
 def formulas_command(
+    names: Annotated[
+        list[str] | None, Argument(help="Words of a screen or quantities to explain, such as MFU. Default: list all.")
+    ] = None,
     graph: Annotated[bool, Option("--graph", help="Print the dependency graph in Graphviz DOT.")] = False,
     workload: Annotated[
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
@@ -30,9 +35,14 @@ def formulas_command(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """List every formula: quantity, unit, arguments, source."""
+    """List every formula: quantity, unit, arguments, source; or explain words of a screen, such as MFU."""
     if graph and as_json:
         raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
+    if names:
+        if graph or constraints or formulas:
+            raise PerfgridError("words are explained one by one: give them without --graph, --constraints, --formulas")
+        _explain(names, as_json)
+        return
     own = own_formulas(formulas)
     registries = {name: registry_of(name).extended(own) for name in WORKLOADS}
     registry = registries[workload]
@@ -73,3 +83,25 @@ def formulas_command(
         drop = ("arguments", "source", "unit")
         print_table(["quantity", "unit", "meaning", "source", "arguments"], lines, drop=drop, prose=("meaning",))
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")
+
+
+def _explain(names: list[str], as_json: bool) -> None:
+    """What words of a screen mean, and the quantities behind them."""
+    every = {name: explained(name) for name in names}
+    if as_json:
+        data = [
+            {"name": name, "word": asdict(word) if word else None, "quantities": [asdict(one) for one in known]}
+            for name, (word, known) in every.items()
+        ]
+        print_json(data)
+        return
+    for word, known in every.values():
+        if word is not None:
+            unit = "" if word.unit in ("", "1") or known else f" [{word.unit}]"
+            cited = f" ({word.source})" if word.source and not known else ""
+            out.print(f"{word.name}{unit}: {word.text}{cited}")
+        for one in known:
+            of = f", {one.workload}" if one.workload else ""
+            arguments = f"; of {', '.join(one.arguments)}" if one.arguments else ""
+            out.print(f"{one.name} [{bare_unit(one.unit) or '1'}{of}]: {one.meaning} ({one.source}){arguments}")
+    out.print("All words: docs/nomenclature.md")

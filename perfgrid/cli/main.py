@@ -46,7 +46,7 @@ COMMANDS = {  # name, which is also that of its file (with _ for -): first line 
     "records": "Write templates for measurements, and records of logs.",
     "calibrate": "Fit what differs on your cluster, or named constants, to measurements.",
     "catalog": "List, show, check and write catalog entries.",
-    "formulas": "List every formula: quantity, unit, arguments, source.",
+    "formulas": "List every formula: quantity, unit, arguments, source; or explain words.",
 }
 
 SURROUNDINGS = {  # errors of a path or of the machine wherever they come up; others are caught where a file is used

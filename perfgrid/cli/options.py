@@ -35,6 +35,10 @@ def table_or_json(context: Context, option: CallbackParam, given: bool) -> bool:
 StudyFile = Annotated[Path, Argument(help="Study file (TOML).")]
 StudyOrResult = Annotated[Path, Argument(help="Study (.toml) or result (.nc, .zarr, .pgf).")]
 At = Annotated[list[str] | None, Option("--at", help="Labels to select: axis=label[,axis=label...].")]
+AtDesigns = Annotated[
+    list[str] | None,
+    Option("--at", help="Labels to select: axis=label[,axis=label...]; best: of axes left open the best design."),
+]
 AtDesign = Annotated[
     list[str] | None,
     Option(

@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
+from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
@@ -25,6 +26,7 @@ from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
+from .arguments import on_device
 from .job_formats import show_formats
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
 from .verdicts import NO_DEVICE, print_verdict, verdict_data
@@ -50,7 +52,7 @@ def read_job_command(
         str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
     ] = None,
     on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for the verdict and a study.")] = None,
-    devices: Annotated[int | None, Option(help="Number of devices, if the files state none.")] = None,
+    devices: Annotated[str | None, Option(help="Number of devices, if the files state none.")] = None,
     model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
     settings: Annotated[
         list[str] | None, Option("--set", help="What the files leave open, such as sequence_length=4096.")
@@ -83,7 +85,9 @@ def read_job_command(
         raise PerfgridError("name the files of a job, or ask for --formats")
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
-    asked = {"format": format, "devices": devices, "model": model, "which": which, "ignore": ignore or ()}
+    known, device = on_device(known, on)
+    count = given(devices, "devices", "--devices")
+    asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
     job = read_files(files, stated=stated, catalog=known, **asked)
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
@@ -92,12 +96,12 @@ def read_job_command(
             err.print(f"warning: {key} {value} {why}")
     found = None
     if suggestions:
-        if on is None:
+        if device is None:
             raise PerfgridError("--suggest needs the device of the job: name it with --on")
-        found = suggest(job, known.entry("device", on).name, known, topology, software)
+        found = suggest(job, device, known, topology, software)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
-    verdict = None if on is None else verdict_of(job, known.entry("device", on).name, known, topology, software)
+    verdict = None if device is None else verdict_of(job, device, known, topology, software)
     if as_json:
         data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
         print_json(data | ({"suggestions": _suggested(found)} if found else {}))
@@ -117,7 +121,8 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
     """Write the study, and beside it the model that no catalog has."""
     if on is None:
         raise PerfgridError("a study needs the device of the job: name it with --on")
-    content = study_content(job, known.entry("device", on).name, topology, software, f"{job.format.title} job")
+    device = on if "[" in on else known.name_of("device", on)  # other values stay in brackets
+    content = study_content(job, device, topology, software, f"{job.format.title} job")
     check_output(output, overwrite, ".toml")
     named = list(catalog)
     if text := model_text(job, known):

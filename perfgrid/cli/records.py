@@ -15,7 +15,7 @@ from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.measurements.templates import TEMPLATES, template
 from perfgrid.validation.schema import read_records
 
-from .arguments import measured_files
+from .arguments import measured_files, on_device
 from .options import CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite
 
 records_command = Typer(help="Write templates for measurements, and records of logs.", no_args_is_help=True)
@@ -54,7 +54,8 @@ def read_command(
     Exit status 1 if a line is no record; the others are written all the same.
     """
     check_output(output, overwrite, ".jsonl")
-    records, problems = read_records(measured_files(files, kind, job, on, facts), load_catalog(*(catalog or ())))
+    known, device = on_device(load_catalog(*(catalog or ())), on)
+    records, problems = read_records(measured_files(files, kind, job, device, facts), known)
     if not records:
         first = f"{problems[0].place}: {problems[0].reason}" if problems else "the file is empty"
         raise PerfgridError(f"no measurement in {', '.join(map(str, files))}: {first}")

@@ -11,7 +11,7 @@ from typer import Option
 from perfgrid.analysis.number_text import bare_unit, count_text
 from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
-from perfgrid.analysis.text import labels_of
+from perfgrid.analysis.uncertainty import as_stated
 from perfgrid.cli.printing.bars import bar
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
@@ -19,8 +19,8 @@ from perfgrid.engine.grid.dataset import feasible
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 
-from .arguments import names_in, outputs_of, study_of
-from .options import AsJson, At, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide
+from .arguments import names_in, outputs_of, places_at, study_of
+from .options import AsJson, AtDesigns, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 MOST_IDLE = 8  # parameters without effect that are named
@@ -30,7 +30,7 @@ def sensitivity_command(
     study: StudyFile,
     of: Of = None,
     wrt: Annotated[str, Option(help="Given quantities, comma-separated, or all.")] = "all",
-    at: At = None,
+    at: AtDesigns = None,
     smooth: Annotated[
         bool, Option("--smooth", help="Replace max, min, ceil, floor and round by smooth functions.")
     ] = False,
@@ -49,7 +49,8 @@ def sensitivity_command(
     target = Target(output, overwrite)
     if top < 0:
         raise PerfgridError(f"--top must be 0 or more, found {top}")
-    outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
+    outputs = outputs_of(loaded, of)
+    places = places_at(as_stated(loaded), at, as_json, outputs)
     parameters: str | list[str] = "all" if wrt.strip() == "all" else names_in(wrt)
     with Reporter(loaded.space.points) as reporter:
         result = sensitivity(loaded, outputs, parameters, places, smooth, dtype, progress=reporter)

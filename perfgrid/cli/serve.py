@@ -20,7 +20,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
-from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
+from .arguments import duration, names_in, sizes_in
 from .launching import Launcher, answer_design, best_labels
 from .options import (
     AsJson,
@@ -49,13 +49,13 @@ def serve_command(
     devices: Annotated[
         str | None, Option(help="Such as 8, 1,8 or 8-64 (powers of two). Default: up to 8; with --rate up to 512.")
     ] = None,
-    prompt: Annotated[int | None, Option(help="Tokens of a prompt. Default: 1000.")] = None,
-    output: Annotated[int | None, Option(help="Tokens of an answer. Default: 500.")] = None,
+    prompt: Annotated[str | None, Option(help="Tokens of a prompt, such as 8k, which is 8,192. Default: 1000.")] = None,
+    output: Annotated[str | None, Option(help="Tokens of an answer. Default: 500.")] = None,
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
-    clients: Annotated[int | None, Option(min=1, help="Clients that ask again when they have their answer.")] = None,
-    requests: Annotated[int | None, Option(min=1, help="Requests of all clients. Default: ten of each.")] = None,
+    clients: Annotated[str | None, Option(help="Clients that ask again when they have their answer.")] = None,
+    requests: Annotated[str | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
     variation: Annotated[
         str | None,
         Option(help="Coefficient of variation of lognormal lengths, such as 0.8, or 0.9,1.2 for prompts and answers."),
@@ -95,7 +95,7 @@ def serve_command(
         return _pools(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
-            | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate_of(rate)}
+            | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
             | {"clients": clients, "precision": precision, "topology": topology, "software": software}
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
@@ -109,17 +109,17 @@ def serve_command(
         output=output,
         ttft=first,
         tpot=each,
-        rate=rate_of(rate),
+        rate=rate,
         clients=clients,
         requests=requests,
-        variation=numbers_in(variation, "--variation"),
+        variation=variation,
         statistic=statistic,
         precision=precision,
         topology=topology,
         software=software,
         minimize=minimize,
         maximize=maximize,
-        price=prices_in(price),
+        price=None if price is None else names_in(price),
         catalog=files,
     )
     if save is not None:

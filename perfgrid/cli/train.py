@@ -8,14 +8,13 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
-from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
 from perfgrid.answers.train import train
 from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import print_json
 
-from .arguments import duration, names_in, number_or_text, prices_in, sizes_in
+from .arguments import duration, names_in, sizes_in
 from .launching import Launcher, answer_design
 from .options import (
     AsJson,
@@ -40,17 +39,21 @@ def train_command(
     model: Model,
     on: On,
     devices: Annotated[str, Option(help="Such as 512, 256,512 or 64-512 (powers of two).")],
-    batch: Annotated[int | None, Option(help="Sequences of a step. Default: about 8 million tokens.")] = None,
-    sequence: Annotated[int | None, Option(help="Tokens of a sequence. Default: 8192.")] = None,
+    batch: Annotated[str | None, Option(help="Sequences of a step. Default: about 8 million tokens.")] = None,
+    sequence: Annotated[
+        str | None, Option(help="Tokens of a sequence, such as 32k, which is 32,768. Default: 8192.")
+    ] = None,
     tokens: Annotated[str | None, Option(help="Tokens of the whole run, such as 15T. Default: 1T.")] = None,
-    precision: Annotated[str | None, Option(help="Of matrix products: bf16, fp8, ... Default: bf16.")] = None,
+    precision: Annotated[
+        str | None, Option(help="Of matrix products: bf16, fp8, nvfp4, mxfp8, ... Default: bf16.")
+    ] = None,
     topology: Topology = None,
     software: Software = None,
     minimize: Minimize = None,
     maximize: Maximize = None,
-    lora: Annotated[int, Option(help="Rank of low-rank adapters; 0 trains all weights.")] = 0,
+    lora: Annotated[str, Option(help="Rank of low-rank adapters; 0 trains all weights.")] = "0",
     within: Annotated[str | None, Option(help="Limit on the time of the whole run, such as 30d.")] = None,
-    budget: Annotated[str | None, Option(help="Limit on the cost of the whole run in USD, such as 2e6.")] = None,
+    budget: Annotated[str | None, Option(help="Limit on the cost of the whole run in USD, such as 2M.")] = None,
     price: Price = None,
     files: CatalogFiles = None,
     save: SaveStudy = None,
@@ -69,7 +72,7 @@ def train_command(
         sizes_in(devices),
         batch=batch,
         sequence=sequence,
-        tokens=None if tokens is None else count_of(tokens, "--tokens"),
+        tokens=tokens,
         precision=precision,
         topology=topology,
         software=software,
@@ -77,8 +80,8 @@ def train_command(
         maximize=maximize,
         lora=lora,
         within=duration(within, "--within", "30d"),
-        budget=number_or_text(budget),
-        price=prices_in(price),
+        budget=budget,
+        price=None if price is None else names_in(price),
         catalog=files,
     )
     if save is not None:

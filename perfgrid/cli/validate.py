@@ -31,7 +31,7 @@ from perfgrid.validation.report import (
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
-from .arguments import measured_files
+from .arguments import measured_files, on_device
 from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 from .saving import Target
 
@@ -82,8 +82,9 @@ def validate_command(
         check_figure(figure, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
-    measured = measured_files(files, kind, job, on, facts)
-    found = validate(UNSEEN if unseen else measured, group, load_catalog(*(catalog or ())), bulk)
+    known, device = on_device(load_catalog(*(catalog or ())), on)
+    measured = measured_files(files, kind, job, device, facts)
+    found = validate(UNSEEN if unseen else measured, group, known, bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
     if output is not None:

@@ -25,7 +25,7 @@ OUTPUTS = {
     "training": (
         "step_time",
         "tokens_per_second",
-        "model_flops_utilization",
+        "causal_model_flops_utilization",
         "memory_per_device",
         "hbm_capacity",
     ),

@@ -183,7 +183,8 @@ def model_in(
     """
     shape = shape_of(values)
     if wanted is not None:
-        if (found := named_model(catalog, wanted)) is None:
+        known = catalog.tables["model"].get(catalog.name_of("model", wanted))
+        if (found := known or named_model(catalog, wanted)) is None:
             raise PerfgridError(f"no model {wanted!r} in the catalog{nearest(wanted, catalog.tables['model'])}")
         differing = [n for n in CORE if n in shape and shape[n] != found.values[n]]
         if differing:

@@ -22,16 +22,12 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from perfgrid.analysis.terms import TERMS
 from perfgrid.engine.errors import printable
 
 from .console import MOST, PlainConsole, filled, out, print_line
 
-TERMS = {  # in headers, where the field's term is shorter than the name of a quantity
-    "model_flops_utilization": "MFU",
-    "time_to_first_token": "TTFT",
-    "time_per_output_token": "TPOT",
-    "microbatch": "micro batch",
-}
+SPELLED = TERMS | {"microbatch": "micro batch"}  # in headers, where a term is shorter than the name of a quantity
 GAP = 2  # blanks between columns
 HEADER_LINES = 3  # at most
 PROSE = 24  # least width of a column of prose
@@ -100,7 +96,7 @@ class Column:
         if not self.words:
             return [printable(self.name)]
         name, bracket, unit = printable(self.name).partition(" [")
-        spelled = TERMS.get(name, name).replace("_", " ") if name.isidentifier() else name
+        spelled = SPELLED.get(name, name).replace("_", " ") if name.isidentifier() else name
         text = spelled + (f" [{unit}" if bracket else "")
         width = max([PROSE if self.prose else self.body, *map(cell_len, text.split(" "))])
         while len(lines := filled(text.split(" "), width)) > self.most:

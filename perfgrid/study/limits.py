@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfgrid.catalog import Variable, convert
+from perfgrid.catalog import Variable, converted
+from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
-
-from .values import number_or_text
 
 if TYPE_CHECKING:
     from .study import Study
@@ -85,14 +84,6 @@ def _about(study: Study, quantity: str) -> Variable:
 def unit_of_quantity(study: Study, quantity: str) -> str:
     """The unit of any quantity of a study."""
     return _about(study, quantity).unit
-
-
-def converted(variable: Variable, value: Any, place: str) -> float:
-    """A value with a unit as a number in SI units. PerfgridError for anything else."""
-    found = convert(variable, value, place)
-    if not isinstance(found, float):
-        raise PerfgridError(f"{place}: {variable.name} is not a number")
-    return found
 
 
 def ends(variable: Variable, given: Sequence[Any], place: str) -> tuple[float, float]:

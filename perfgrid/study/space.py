@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.catalog.names import resolved
 from perfgrid.catalog.naming import check_label, check_name
 from perfgrid.catalog.schema import KINDS
+from perfgrid.catalog.units import multiple, number_or_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
@@ -25,6 +27,7 @@ from .layouts import parallelism_axis, with_split_experts
 from .precedence import Precedence
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
+    IMPLIED,
     IO_NODE,
     OWN,
     OWN_PREFIX,
@@ -89,6 +92,9 @@ class SpaceBuilder:
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)
         axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
+        for stated in IMPLIED.keys() & self.taken:  # unless the study says it itself, or by an entry
+            own = {n: v for n, v in IMPLIED[stated].items() if variables[n].of not in self.tables}
+            constants |= {n: v for n, v in own.items() if n in self.needed and n not in self.taken}
         missing = set(TABLES) - self.tables - {column for axis in axes for column in axis.columns}
         self.defaults = dict(default_entries(self.catalog, missing, self.needed, self.usual))
         for table, entry in self.defaults.items():
@@ -249,9 +255,10 @@ class SpaceBuilder:
             check_label(found, place)
             choices = (c for c in self.registry.choices.values() if c.by == variable.name)
             legal = dict.fromkeys(str(a.label) for choice in choices for a in choice.alternatives)
-            if legal and found not in legal:
+            if legal and (word := resolved(str(found), legal, parts=False)) is None:
                 near = nearest(str(found), legal)
                 raise PerfgridError(f"{place} must be one of {', '.join(map(str, legal))}, found {found!r:.100}{near}")
+            return word if legal else found
         return found
 
     def _placed(self, variable: Variable, value: Any) -> Any:
@@ -283,13 +290,13 @@ class SpaceBuilder:
         if isinstance(spec, dict) and set(spec) == {"scale"}:
             if variable.kind != "number" or variable.of == "computed":
                 raise PerfgridError(f"{place}: only given numbers can be scaled, {key!r} is of kind {variable.kind}")
-            factors = numbers(spec["scale"], f"{place}.scale")
+            factors = numbers(spec["scale"], f"{place}.scale", lambda text: multiple(text) or number_or_text(text))
             if min(factors) <= 0:
                 raise PerfgridError(f"{place}.scale: factors must be greater than zero, found {min(factors)}")
             check_no_repeats(factors, place)
             return Axis(key, np.array(factors), {}, {key: np.array(factors)})
         if isinstance(spec, dict) and "start" in spec:
-            values = numbers(spec, place)
+            values = numbers(spec, place, lambda text: convert(variable, text, place))
         elif isinstance(spec, list):
             values = spec
         else:

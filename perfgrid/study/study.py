@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
-from perfgrid.catalog.units import is_unit
+from perfgrid.catalog.units import is_unit, number_or_text
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, resolve_checked
@@ -24,6 +25,7 @@ from perfgrid.formulas import registry_of
 
 from .checks import check_masked, check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
+from .names import with_names
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
@@ -238,7 +240,11 @@ def setting_of(setting: str) -> tuple[str, Any]:
     try:
         return key, from_toml(f"value = {value}", f"--set {key}: ")["value"]
     except Malformed:
-        return key, value.strip()
+        value = value.strip()
+    if value.startswith("[") and value.endswith("]"):  # words without quotes, of which one may have brackets
+        words = [word.strip() for word in re.split(r",(?![^\[]*\])", value[1:-1])]
+        return key, [found if isinstance(found := number_or_text(word), float) else word.strip("\"'") for word in words]
+    return key, value
 
 
 def build_study(
@@ -262,6 +268,7 @@ def build_study(
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
+    file, catalog = with_names(file, catalog, name)
     registry = registry_of(file.workload)
     formulas = formulas if isinstance(formulas, tuple) else tuple(formulas)  # those of a file know their file
     computed = frozenset[str]()
@@ -290,10 +297,10 @@ def build_study(
             raise PerfgridError(f"{name}, outputs: unknown quantity {output!r}{nearest(output, legal)}")
     used = study.sources()
     for key in catalog_values or {}:
-        table, _, rest = key.partition(".")
-        if not any(rest.startswith(f"{entry}.") for entry in used.get(table, ())):
+        table, entry, *_ = catalog.place_of(key)
+        if entry not in used.get(table, ()):
             raise PerfgridError(
-                f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
+                f"{name}, --set {key}: the study uses no such {table}{nearest(entry, used.get(table, ()))}"
             )
     check_masked(study)
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.catalog.names import resolved
+from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.space import Space
@@ -25,10 +27,12 @@ DEFAULTS = {  # entries taken where neither the study nor a device names one, an
     "circuit": "unit-circuits",
     "price": "market-2025",
 }
+IMPLIED = {"cost_per_device_hour": {"utilization": 1.0}}  # by a stated quantity: every rented hour is used
 USUAL = {"topology": "usual_topology", "software": "training_software"}  # a device names what it is mostly used with
 USUAL_IN_SERVING = USUAL | {"software": "serving_software"}
 OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
 IO_NODE = "io_node"  # an axis of nodes for the I/O dies of a device
+MOST_NAMES = 1000  # labels of an axis up to which a part of a name is looked for
 SWITCHABLE = (*OWN, "link")  # tables whose axes may hold that label
 
 
@@ -100,14 +104,14 @@ def own_columns(
         return {}
     entries = []
     for device in devices:
-        own = catalog.entry("device", device).values[OWN[table]]
+        own = catalog.name_of(table, str(catalog.entry("device", device).values[OWN[table]]))
         if own not in catalog.tables[table]:
             legal = ", ".join(catalog.tables[table])
             raise PerfgridError(
                 f"{place}: the {table} of {device} ({OWN[table]} = {own!r}) is not in the catalog, and the outputs "
                 f"need {wanted[0].name}; state it (--set device.{device}.{OWN[table]}=...; known are {legal})"
             )
-        entries.append(catalog.entry(table, str(own)))
+        entries.append(catalog.entry(table, own))
     columns = {prefix + v.name: np.array([e.values[v.name] for e in entries]) for v in wanted}
     return columns | ({} if prefix else {table: np.array([e.name for e in entries])})
 
@@ -115,7 +119,8 @@ def own_columns(
 def usual_entries(catalog: Catalog, devices: Sequence[str], workload: str) -> dict[str, list[str]]:
     """Table -> the entry that each device is mostly used with."""
     named = USUAL_IN_SERVING if workload == "inference" else USUAL
-    return {t: [str(catalog.entry("device", d).values[name]) for d in devices] for t, name in named.items()}
+    own = [catalog.entry("device", device).values for device in devices]
+    return {t: [catalog.name_of(t, str(values[name])) for values in own] for t, name in named.items()}
 
 
 def default_entries(
@@ -155,12 +160,18 @@ def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:
 
 
 def label_in(variables: Mapping[str, Variable], axis: str, labels: np.ndarray, label: Any) -> Any:
-    """A label as a user writes it, with a unit say, as the axis holds it."""
+    """A label as a user writes it, with a unit or in other letters say, as the axis holds it."""
+    if not isinstance(label, str):
+        return label
+    if labels.dtype.kind == "U" and (labels == label).any():
+        return label
+    if labels.dtype.kind == "U":
+        return resolved(label, labels.tolist(), parts=len(labels) <= MOST_NAMES) or label
     variable = variables.get(axis)
-    if variable is None or not isinstance(label, str) or labels.dtype.kind not in "if":
+    if variable is None or labels.dtype.kind not in "if":
         return label
     try:
         number = convert(variable, label, axis)
-        return number if label.strip()[-1:].isalpha() else label
+        return label if isinstance(number_or_text(label), float) else number
     except PerfgridError:
         return label  # the axis says which labels it has

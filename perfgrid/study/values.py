@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -21,13 +21,17 @@ def check_keys(table: Mapping[str, Any], legal: Collection[str], place: str) -> 
             raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
 
 
-def numbers(spec: Any, place: str) -> list[float]:
-    """Plain numbers from a list or a range."""
+def numbers(spec: Any, place: str, read: Callable[[str], Any]) -> list[float]:
+    """Numbers from a list or a range; ``read``: what a text such as ``2x`` or ``8 TB/s`` stands for."""
+
+    def known(value: Any) -> Any:
+        return read(value) if isinstance(value, str) else value
+
     if isinstance(spec, dict):
         check_keys(spec, ("start", "stop", "num", "spacing"), place)
         if lacking := [key for key in ("start", "stop", "num") if key not in spec]:
             raise PerfgridError(f"{place}: a range needs start, stop and num; {lacking[0]!r} is missing")
-        start, stop, num = spec["start"], spec["stop"], spec["num"]
+        start, stop, num = known(spec["start"]), known(spec["stop"]), spec["num"]
         if not all(map(_is_number, (start, stop, num))):
             raise PerfgridError(f"{place}: start, stop and num must be finite numbers, found {spec!r}")
         spacing = spec.get("spacing", "linear")
@@ -40,10 +44,11 @@ def numbers(spec: Any, place: str) -> list[float]:
         return (np.geomspace if spacing == "log" else np.linspace)(float(start), float(stop), int(num)).tolist()
     if not isinstance(spec, list) or not spec:
         raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
-    for value in spec:
+    found = [known(value) for value in spec]
+    for value in found:
         if not _is_number(value):
             raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
-    return [float(v) for v in spec]
+    return [float(v) for v in found]
 
 
 def _is_number(value: Any) -> bool:
@@ -68,11 +73,3 @@ def names(table: str, names: Any, place: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
     return names
-
-
-def number_or_text(text: str) -> float | str:
-    """A number that a text spells, or the text, which may hold a unit."""
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.catalog.names import resolved
 from perfgrid.catalog.reading import LARGEST_INTEGER
 from perfgrid.catalog.schema import is_finite
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -23,6 +24,7 @@ from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.space import Axis, Space
 
 from .samples import SAMPLE
+from .tables import MOST_NAMES
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -109,20 +111,36 @@ class _Condition:
                     node, f"compares a {first} with a {second}; {_quoted(ast.unparse(node.left))} is a {left.kind}"
                 )
         if left.kind == "text":
-            self._check_labels(node, (left, right))
+            left, right = self._labels(node, (left, right))
             left, right = _coded(left, right)
         return self._compute(node, "truth value", _COMPARE[type(op)], left, right)
 
-    def _check_labels(self, node: ast.Compare, operands: Sequence[_Value]) -> None:
-        """Reject strings that match no label of the column they are compared with."""
-        labels = [str(x) for o in operands if o.axis is not None for x in o.array]
-        for operand in operands if labels else ():
-            for text in np.ravel(operand.array) if operand.axis is None else ():
-                if str(text) not in labels:
-                    raise PerfgridError(
-                        f"{self.place}: {_quoted(text)} in {_quoted(ast.unparse(node))} is no label"
-                        f"{nearest(str(text), labels)}"
-                    )
+    def _labels(self, node: ast.Compare, operands: Sequence[_Value]) -> list[_Value]:
+        """Operands with the labels of the column for the texts that they are compared with.
+
+        PerfgridError for a text that means none of them, or several.
+        """
+        labels = list(dict.fromkeys(str(x) for o in operands if o.axis is not None for x in o.array))
+
+        def known(text: Any) -> str:
+            try:
+                found = resolved(str(text), labels, parts=len(labels) <= MOST_NAMES)
+            except PerfgridError as error:
+                raise self._error(node, f"compares with several labels: {error}") from None
+            if found is None:
+                raise PerfgridError(
+                    f"{self.place}: {_quoted(text)} in {_quoted(ast.unparse(node))} is no label"
+                    f"{nearest(str(text), labels)}"
+                )
+            return found
+
+        def meant(operand: _Value) -> _Value:
+            if operand.axis is not None or not labels:
+                return operand
+            listed = operand.kind == "list"
+            return replace(operand, array=[*map(known, operand.array)] if listed else known(operand.array))
+
+        return [meant(operand) for operand in operands]
 
     def _constant(self, node: ast.AST) -> Any:
         """A number, a text, true or false. Raises PerfgridError for anything else."""

@@ -92,7 +92,7 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
     """The constants of entries that share them. PerfgridError for unknown entries and quantities without bounds."""
     if table not in DEFAULTS:
         raise PerfgridError(f"constants belong to software or device, not to {table!r}")
-    found = []
+    found, entries = [], [catalog.entry(table, entry).name for entry in entries]
     chosen = tuple(names) or DEFAULTS[table]
     if len(chosen) > MOST_CONSTANTS[table]:
         raise PerfgridError(f"at most {MOST_CONSTANTS[table]} constants of one {table} are fitted, found {len(chosen)}")
@@ -103,7 +103,7 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
             raise PerfgridError(f"{table} has no quantity {name!r}{nearest(name, known)}")
         if name not in BOUNDS:
             raise PerfgridError(f"{name} cannot be fitted; constants that can: {', '.join(sorted(BOUNDS))}")
-        entry, *_ = (catalog.entry(table, entry) for entry in entries)
+        entry = catalog.entry(table, entries[0])
         value, (low, high) = float(cast(float, entry.values[name])), BOUNDS[name]
         detail = entry.details.get(name)
         fitted = detail is not None and detail.confidence == CALIBRATED
@@ -265,7 +265,8 @@ def calibrate(
     known = {record.group for record in records}
     if unknown := [name for name in group if name not in known]:
         raise PerfgridError(f"no record belongs to group {unknown[0]!r}{nearest(unknown[0], known)}")
-    rows, catalog = _rows(records, catalog, table, tuple(entries), group)
+    entries = constants[0].entries  # as the catalog calls them
+    rows, catalog = _rows(records, catalog, table, entries, group)
     model = Model(catalog, rows, constants)
     centre = np.log([c.start for c in constants])
     errors, slopes = model.derivatives(centre)

@@ -148,7 +148,7 @@ class Mapper:
 
     def _entry(self, table: str, name: str) -> str:
         """The catalog entry stated by the record."""
-        entries = self.catalog.tables[table]
+        entries, name = self.catalog.tables[table], self.catalog.name_of(table, name)
         if name not in entries:
             raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
         return name

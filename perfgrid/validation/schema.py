@@ -439,6 +439,8 @@ def _record(line: str | dict[str, Any] | PerfgridError, catalog: Catalog) -> Rec
         record = Record.model_validate(stated)
     except ValidationError as error:
         raise PerfgridError(name + "; ".join(_reason(problem) for problem in error.errors()[:3])) from None
+    if (device := catalog.name_of("device", record.device, name)) != record.device:
+        record = record.model_copy(update={"device": device})
     if record.device not in devices:
         raise PerfgridError(f"{name}unknown device {record.device!r}{nearest(record.device, devices)}")
     for other in record.others or {}:

@@ -65,7 +65,7 @@ def test_rows_that_are_none_are_reported_by_line(tmp_path):
     assert [p.place.rpartition(":")[2] for p in problems] == list("3456789")
     assert "tp 3 x pp 1 x cp 1 does not divide 64 devices" in told[0]
     assert "no model 'llama-3.1-8c' in the catalog; did you mean 'llama-3.1-8b'" in told[1]
-    assert "no device 'h100'; did you mean 'h100-sxm-80gb'" in told[2]
+    assert "the device 'h100' may be h100-pcie-80gb, h100-sxm-80gb or" in told[2]
     assert "nothing is measured: fill in one of tokens/s/GPU, step_time" in told[3]
     assert "step_time says a step of 5 s, tokens/s/GPU one of 4 s" in told[4]
     assert "tokens/s/GPU needs a number, found 'fast'" in told[5]

@@ -21,6 +21,7 @@ from tools.site.constraints import constraint_page  # noqa: E402
 from tools.site.formulas import formula_pages, glossary, lists  # noqa: E402
 from tools.site.links import rewritten  # noqa: E402
 from tools.site.studies import notebook_pages, schema_page, schemas, study_pages  # noqa: E402
+from tools.site.words import PAGE, with_quantities, with_words  # noqa: E402
 
 BESIDE = {  # files beside docs/ that are pages of the site
     "README.md": "index.md",
@@ -121,8 +122,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     page.meta["search"] = {"boost": BOOST[max((b for b in BOOST if place.startswith(b)), key=len)]}
     if place.startswith(WIDE):
         page.meta["hide"] = ["toc"]
+    if place == PAGE:
+        markdown = with_quantities(markdown, place)
     source = _sources.get(place, f"docs/{place}")
     if place in _sources or Path(config.docs_dir, place).exists():
         known = {file: shown for shown, file in _sources.items()} | {f: p for f, p in BESIDE.items() if "." not in f}
         return rewritten(markdown, source, place, known)
     return markdown
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Words that commands printed as links to the nomenclature."""
+    return with_words(html, page.file.src_uri)

@@ -13,6 +13,7 @@ from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
 from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
+from perfgrid.analysis.terms import counted
 from perfgrid.analysis.text import flag_word
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
@@ -171,6 +172,8 @@ def _print_rows(
     drop = [*reversed(secondary[2:]), *_add_extras(columns, rows, winners, objective), *reversed(secondary[:2])]
     lines = list(zip(*columns.values(), strict=True))
     print_table(columns, lines, right, drop, groups=len(groups))
+    if line := counted(shown, _precision(study)):
+        out.print(line)
     if vectors := [n for n in study.outputs if n in winners and set(winners[n].dims) - set(winners["found"].dims)]:
         out.print_items("several values for each design:", vectors, "(-o FILE.nc keeps them)")
     print_legend(study, letters)
@@ -179,6 +182,12 @@ def _print_rows(
         out.print(f"{output}: {reason}")
     if any(row.get("tied") for row in rows):
         out.print("tied: within the model's error of the first for this software (docs/accuracy.md)")
+
+
+def _precision(study: Study) -> str:
+    """The number format of which utilizations are shares of the peak rate."""
+    several = any("precision" in (axis.name, *axis.columns) for axis in study.space.axes)
+    return "each precision" if several else str(study.space.constants.get("precision", ""))
 
 
 def _add_extras(

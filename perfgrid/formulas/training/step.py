@@ -244,19 +244,19 @@ def model_flops_per_second_per_device(model_flops_per_step, devices, step_time):
 
 @formula(unit="1", source="chowdhery2022palm")
 def model_flops_utilization(model_flops_per_second_per_device, usable_peak_rate):
-    """Model FLOPs per second over the peak rate in the format of the study (MFU)."""
+    """Model FLOPs per second over the peak rate of the study's precision, all pairs of tokens counted (PaLM MFU)."""
     return model_flops_per_second_per_device / usable_peak_rate
 
 
 @formula(unit="1", source="zhao2025insights")
 def causal_model_flops_utilization(model_flops_utilization, causal_model_flops_per_token, model_flops_per_token):
-    """Model FLOPs utilization with only the scores counted that the causal mask leaves (causal MFU)."""
+    """Model FLOPs utilization with only the pairs of tokens counted that the causal mask leaves (MFU)."""
     return model_flops_utilization * (causal_model_flops_per_token / model_flops_per_token)
 
 
 @formula(unit="1", source="chowdhery2022palm")
 def hardware_flops_utilization(model_flops_utilization, hardware_flops_per_token, model_flops_per_token):
-    """Model FLOPs utilization with recomputed FLOPs counted (HFU)."""
+    """Model FLOPs utilization with all pairs and what is recomputed counted (HFU)."""
     return model_flops_utilization * (hardware_flops_per_token / model_flops_per_token)
 
 

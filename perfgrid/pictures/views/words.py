@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.analysis.number_text import READ_BACK, fitting_unit, label_text, number, units_of, whole_number
+from perfgrid.analysis.terms import UTILIZATIONS
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.pictures.picture import Axis, Scale
 
@@ -19,6 +20,8 @@ FEW = 10  # numbers of an axis that are all marked
 
 def words(name: str) -> str:
     """A name in words: step time, HBM bandwidth."""
+    if name in UTILIZATIONS:
+        return UTILIZATIONS[name]
     return " ".join(ACRONYMS.get(word, word) for word in printable(name).replace("_", " ").split())
 
 

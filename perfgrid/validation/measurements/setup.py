@@ -119,11 +119,12 @@ class Setup:
 
     def _name(self, table: str, text: str, origin: str) -> None:
         if table == "model":
-            if (found := named_model(self.catalog, text)) is None:
-                known = self.catalog.tables["model"]
+            known = self.catalog.tables["model"]
+            if (found := named_model(self.catalog, text) or known.get(self.catalog.name_of("model", text))) is None:
                 raise PerfgridError(f"{self.where}: no model {text!r} in the catalog{nearest(text, known)}")
             self.take_model(found, origin)
         else:
+            text = self.catalog.name_of(table, text, f"{self.where}: ")
             if text not in self.catalog.tables[table]:
                 raise PerfgridError(f"{self.where}: no {table} {text!r}{nearest(text, self.catalog.tables[table])}")
             known = self.names.setdefault(table, text)
