@@ -82,6 +82,18 @@ def _remarks(own: Imported, path: Path) -> list[str]:
     return [printable(remark) for remark in found]
 
 
+def separated(text: str) -> list[str]:
+    """Names separated by commas; commas in square brackets belong to a name."""
+    found, depth = [""], 0
+    for character in text:
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [name.strip() for name in found if name.strip()]
+
+
 def with_device(catalog: Catalog, device: str) -> tuple[Catalog, str]:
     """A catalog with a device, and its name there: ``NAME``, or ``NAME[hbm_bandwidth=2x,hbm_capacity=192GB]``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, lcm, log2, nan
 from numbers import Integral
@@ -21,8 +21,9 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.study.limits import converted
 from perfgrid.study.study import build_study
-from perfgrid.study.tables import DEFAULTS, usual_entries
+from perfgrid.study.tables import usual_entries
 
+from .amounts import paid
 from .entries import entries_text, model_with_remarks, with_device
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
@@ -49,6 +50,7 @@ class Question:
     software: str | None = None
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
     rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
+    spelled: Mapping[str, str] = field(default_factory=dict)  # a device as the question spells it -> its name
     remarks: tuple[str, ...] = ()  # on what a configuration of the model says and was not taken in
 
     @property
@@ -165,17 +167,12 @@ class Question:
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
         taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
-        return taken | {"price": self._paid()}
+        return taken | {"price": paid(self.catalog, self.devices, self.rents)}
 
-    def _paid(self) -> str:
-        """What costs rest on: stated rents or owned devices, and how many of the hours are idle."""
-        if self.rents:
-            return f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h, all paid hours used"
-        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
-        devices = [self.catalog.entry("device", name) for name in self.devices]
-        unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
-        known = f" (unknown of {unknown})" if unknown else ""
-        return f"devices owned, at market prices{known}, {idle:.0%} of the paid hours idle"
+    def stated(self, **more: Any) -> dict[str, Any]:
+        """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
+        usual = {"topology": self.topology, "software": self.software, "price": list(self.rents) or None}
+        return {"model": self.model.name, "on": list(self.devices), "devices": list(self.sizes)} | more | usual
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -212,12 +209,12 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    known, named = catalog, []
+    known, spelled = catalog, dict[str, str]()
     entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, name = with_device(catalog, device)
-        named += [name] if name not in named else []
+        catalog, spelled[device] = with_device(catalog, device)
+    named = list(dict.fromkeys(spelled.values()))
     for table, stated in (("topology", topology), ("software", software)):
         if stated is not None:
             catalog.entry(table, stated)
@@ -235,8 +232,8 @@ def question(
     rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
-    sized = tuple(map(int, sizes))
-    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), tuple(remarks))
+    sized, kept = tuple(map(int, sizes)), tuple(remarks)
+    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
 
 
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:

@@ -20,7 +20,7 @@ from .checkpoints import published, with_formats
 from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, listed_kinds
 from .layer_places import own_indexers, sparse_layers
 from .reading import from_json, read_text
-from .schema import Value, Variable, convert
+from .schema import Value, Variable, convert, is_finite
 from .writing import table_text, value_text
 
 _DROPOUT = (
@@ -36,6 +36,7 @@ _MARKS = {
     "mixer": "mixer_layers",
     "indexer": "index_layers",
 }  # what says that a model has a block
+MOST_LAYERS = 10_000  # of a model: kinds of layers are listed one by one
 _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an element of a recurrent state
 
 
@@ -44,7 +45,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
     PerfgridError where there is none, and where the two contradict each other.
     """
-    config = from_json(read_text(path), f"{path}: ")
+    config = from_json(read_text(path), f"{path}: ", finite=False)  # Infinity is the usual limit of Mamba's steps
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
     return with_formats(config, path) if path.name == CONFIG else config
@@ -162,6 +163,9 @@ class _Reading:
             if (found := self._even(key)) is not None and found != (wanted := self._even(other)):
                 raise self._error(f": {key} = {found!r} is not expressed, only {other} = {wanted!r}")
         layers = self._stated("layers")
+        if isinstance(layers, float) and layers > MOST_LAYERS:
+            told = f"{layers:g} layers are those of no model, at most {MOST_LAYERS:,} are read"
+            raise self._error(f", {' or '.join(self.row.keys_of('layers'))}: {told}")
         for key in self.row.last:
             end = layers - 1 if isinstance(layers, float) else None
             if (found := self._at(key)) is not None and found not in (-1, end):
@@ -207,7 +211,7 @@ class _Reading:
         value = self._at(key)
         if value is None:
             return absent
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
             raise self._error(f", {key} must be a number, found {value!r}")
         return float(value)
 

@@ -24,7 +24,7 @@ from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.catalog.writing import entry_text, new_text, quoted
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError, nearest, printable, printable_lines
 from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
@@ -162,7 +162,7 @@ def import_command(
         )
         text = catalog_text(name, name, source, values, catalog.variables, comments)
     if output is None:
-        print(text, end="")
+        print(printable_lines(text), end="")
         return
     write_text(output, text)
     for line in _became(model):
@@ -242,7 +242,7 @@ def new_command(
     if as_json:
         print_json({"table": table, "name": name, "stated": stated, "catalog": used})
     elif output is None:
-        print(text, end="")
+        print(printable_lines(text), end="")
     else:
         ways = f"use it with --catalog {output}, or in a study with catalog = [{used}]"
         print_line(f"saved {output} ({name}); {ways}", whole=True)

@@ -12,6 +12,7 @@ from perfgrid.engine.errors import PerfgridError, nearest, shortened
 from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
+MOST = 3000  # settings of a job: of each that is unknown the nearest known one is sought
 OPEN = "its value comes from a command or a variable that is not stated here"
 _WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
 UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
@@ -81,6 +82,9 @@ def settings_of(
         for key in {key for key, *_ in found.unread} - found.words.keys():
             if word := _word_of(key, text):
                 found.words[key] = f"{file}: {word}"
+    if len(found.values) > MOST:
+        told = f"{len(found.values):,} settings are those of no job: at most {MOST:,} are read"
+        raise PerfgridError(f"{', '.join(texts)}: {told}")
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found
@@ -90,7 +94,8 @@ def _word_of(key: str, text: str) -> str:
     """What stands behind a key in a text, and what is assigned to the variable that it is, perhaps more than once."""
 
     def behind(name: str, signs: str) -> str:
-        return " or ".join(dict.fromkeys(re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)))
+        found = re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)
+        return " or ".join(dict.fromkeys(word if "(" in word else word.rstrip(")") for word in found))
 
     word = behind(key.rpartition(".")[2], r"(?:\s*[=:]\s*|[ \t]+(?:\\\n\s*)?)")
     variable = _PLACEHOLDER.fullmatch(word.strip("\"'"))

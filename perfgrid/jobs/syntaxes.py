@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
-from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
-from perfgrid.engine.errors import PerfgridError, shortened
+from perfgrid.catalog.reading import from_json, from_toml, from_yaml
+from perfgrid.engine.errors import PerfgridError, shown
 
 from .recipes import recipes_of
-from .shell import Script, script_of
+from .shell import CommandWords, Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
@@ -20,6 +21,7 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+PRESUMED = "set by no file: taken as unset, so that what the script states for that holds"
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -43,10 +45,7 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
-        if not isinstance(table, Mapping):
-            raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_flat(table)))], []
+        return [Part(file, list(_table(text, file, syntax)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -54,8 +53,10 @@ def parts_of(
         return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
-    script.commands, script.unsure, script.notes = [], [], []
+    script.commands, script.unsure, script.notes, script.presumed = [], [], [], {}
     script_of(text, file, script)
+    if script.presumed:
+        script.notes.append((", ".join(script.presumed), PRESUMED))
     if syntax == "variables":
         return [Part(file, list(script.variables.items()))], script.notes
     read = _flags if syntax == "flags" else _pairs
@@ -63,15 +64,17 @@ def parts_of(
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
         stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        parts.append(Part(words.title, stated, unsure=unsure, named=bool(own)))
     return parts, script.notes
 
 
-def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a script of a framework makes of variables before it."""
-    for key, name in launchers.get(words[0].rpartition("/")[2], {}).items():
-        if isinstance(name, int) or name in script.variables:
-            yield key, name if isinstance(name, int) else script.variables[name]
+def _handed_on(words: CommandWords, script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a script of a framework makes of the variables that it is given."""
+    handed = launchers.get(words[0].rpartition("/")[2], {})
+    variables = {**script.variables, **words.environment} if handed else {}
+    for key, name in handed.items():
+        if isinstance(name, int) or name in variables:
+            yield key, name if isinstance(name, int) else variables[name]
 
 
 def launched(words: list[str], programs: Iterable[str]) -> list[str]:
@@ -110,24 +113,19 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     return in_lines[0] if in_lines else legal[0]
 
 
-def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
-    """A YAML value of plain tables, lists and scalars, or ``every`` document as a list; aliases, with which texts grow
-    without limit, are refused.
-    """
-    import yaml
-
-    if len(text) > LARGEST_FILE // 16:
-        raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = list(yaml.safe_load_all(text)) if every else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise PerfgridError(f"{where}not valid YAML: too many tables within each other") from None
-    check_extent({"": found}, where)
-    return found
+@lru_cache(maxsize=32)  # a text is looked at once for each format
+def _table(text: str, file: str, syntax: Syntax) -> list[tuple[str, Any]]:
+    """The settings of a file that holds a table. PerfgridError for another one, and for a setting that stands twice."""
+    table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
+    if not isinstance(table, Mapping):
+        raise PerfgridError(f"{file}: holds no table of settings")
+    stated = list(_flat(table))
+    known: dict[str, Any] = {}
+    for key, value in stated:  # a key that holds points, and a table in a table
+        if key in known:
+            raise PerfgridError(f"{file}: {key} stands twice: {shown(known[key])} and {shown(value)}: keep one of them")
+        known[key] = value
+    return stated
 
 
 def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
