@@ -40,7 +40,8 @@ class Key(_Row):
     """A key of a format: what it states and how, since and until which version."""
 
     quantity: str
-    kind: Literal["integer", "number", "flag", "text", "switch"] | None = None  # of own quantities; switch: no value
+    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules"] | None = None
+    # of own quantities; switch: no value; the last three: lists, see `lists`
     unset: tuple[str, ...] = ()  # values that state nothing, such as -1
     aliases: tuple[str, ...] = ()
     write: bool = True
@@ -68,6 +69,25 @@ class Case(_Row):
     read: bool = True
     write: bool = True
     only: str | None = None  # written for models that have this, such as experts
+    note: str = ""  # listed with what is assumed
+
+
+class Fallback(_Row):
+    """What a quantity is that nothing states, under conditions: a value, or that of another quantity."""
+
+    quantity: str
+    value: bool | Number | str | None = None
+    of: str = ""
+    when: str = ""  # as behind the "if" of a product
+    why: str = ""
+
+
+class Needed(_Row):
+    """A quantity that has to be given where nothing states it, and why."""
+
+    quantity: str
+    when: str = ""
+    why: str
 
 
 class Refused(_Row):
@@ -87,11 +107,7 @@ class Product(_Row):
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it applies to these values."""
-        for name, sign, limit in self.when:
-            own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
-            if own is None or other is None or not _COMPARED[sign](own, other):
-                return False
-        return True
+        return holds(self.when, values)
 
     def total(self, values: list[float]) -> float:
         """The product, or the sum."""
@@ -102,6 +118,23 @@ class Product(_Row):
         if self.sums:
             return whole - others
         return whole / others if others else nan
+
+
+def conditions_in(text: str) -> tuple[tuple[str, str, str], ...]:
+    """Conditions joined by "and", such as ``shards > 1``. PerfgridError for what is none."""
+    found = [_CONDITION.fullmatch(one) for one in text.split(" and ") if one]
+    if not all(found):
+        raise PerfgridError(f"{text!r} is no condition")
+    return tuple((c[1], c[2], c[3]) for c in found if c)
+
+
+def holds(conditions: Iterable[tuple[str, str, str]], values: Mapping[str, Any]) -> bool:
+    """Whether all conditions hold; one on a quantity without a value does not."""
+    for name, sign, limit in conditions:
+        own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
+        if own is None or other is None or not _COMPARED[sign](own, other):
+            return False
+    return True
 
 
 class Renamed(_Row):
@@ -149,16 +182,21 @@ class Format(_Row):
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
     engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
+    includes: tuple[str, ...] = ()  # formats whose keys, cases and reasons it has, too
+    extends: str = ""  # the same, with its products, fallbacks and defaults
+    aliases: Mapping[str, str] = Field(default_factory=dict)  # other spellings of keys
+    fallbacks: tuple[Fallback, ...] = ()  # in their order, behind the defaults
+    needed: tuple[Needed, ...] = ()
+    stops: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> KEY (or a pattern), KEY=VALUE
 
     def equations(self, writing: bool = False) -> list[Product]:
         """Its products, to write a design with those that choose what reading leaves open."""
         found = []
         for text in (*self.products, *(self.choices if writing else ())):
             parts = _PRODUCT.fullmatch(text)
-            conditions = [_CONDITION.fullmatch(one) for one in (parts[3] or "").split(" and ") if one] if parts else []
-            if parts is None or not all(conditions):
+            if parts is None:
                 raise PerfgridError(f"formats/{self.name}.toml: {text!r} is no product")
-            when = tuple((c[1], c[2], c[3]) for c in conditions if c)
+            when = conditions_in(parts[3] or "")
             right = tuple(re.split(r" [*+] ", parts[2]))
             found.append(Product(left=parts[1], right=right, sums="+" in parts[2], when=when))
         return found
@@ -176,6 +214,7 @@ class Format(_Row):
 
     def name_of(self, key: str) -> str:
         """The key of the format that a stated key is: outside the tables that it has, by its last name alone."""
+        key = self.aliases.get(key, key)
         if key in self.by_name or not self.tables or key.partition(".")[0] in self.tables:
             return self.by_name.get(key, key)
         inner = key.partition(".")[2]
@@ -223,7 +262,28 @@ def formats() -> dict[str, Format]:
             found[path.stem] = Format(**content, name=path.stem)
         except ValidationError as error:
             raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
-    return found
+    return {name: _with_included(form, found) for name, form in found.items()}
+
+
+def _with_included(form: Format, every: Mapping[str, Format]) -> Format:
+    """A format with the rows of those that it includes: its own come first, cases without any key last."""
+    base = [_with_included(every[form.extends], every)] if form.extends else []
+    parts = [form, *base, *(_with_included(every[name], every) for name in form.includes)]
+    if len(parts) == 1:
+        return form
+    cases = [case for part in parts for case in part.cases]
+    own: dict[str, Any] = {"cases": tuple(sorted(cases, key=lambda case: not (case.keys or case.contains)))}
+    for name in ("keys", "aliases", "launchers", "renamed"):
+        own[name] = {key: row for part in reversed(parts) for key, row in getattr(part, name).items()}
+    for name in ("ignored", "stops"):
+        whys = dict.fromkeys(why for part in parts for why in getattr(part, name))
+        own[name] = {why: tuple(k for part in parts for k in getattr(part, name).get(why, ())) for why in whys}
+    own["files"] = tuple(dict.fromkeys(name for part in parts for name in part.files))
+    own["includes"] = tuple(dict.fromkeys(n for part in parts for n in (part.extends, *part.includes) if n))
+    for of in base:
+        own |= {name: (*getattr(form, name), *getattr(of, name)) for name in ("products", "fallbacks", "needed", "open")}
+        own |= {name: {**getattr(of, name), **getattr(form, name)} for name in ("defaults", "implied")}
+    return form.model_copy(update=own)
 
 
 def format_of(text: str) -> tuple[Format, str]:
@@ -312,7 +372,23 @@ def matches(pattern: str, key: str) -> bool:
     return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
 
 
+NEUTRAL = {"false", "none", "null", "no", "off", "0", "0.0", "", "[]", "{}", "disable", "disabled", "auto"}
+
+
+def reason_to_stop(form: Format, key: str, value: str) -> str | None:
+    """Why a key with a value cannot be read; None where it can. A value that switches a key off stops nothing."""
+    for why, patterns in form.stops.items():
+        for pattern in patterns:
+            name, equals, stopped = pattern.partition("=")
+            meant = value == stopped if equals else value.lower() not in NEUTRAL
+            if meant and matches(name, key):
+                return why
+    return None
+
+
 def reason_to_ignore(form: Format, key: str) -> str | None:
     """Why a known key is ignored; None for one that is not."""
     every: Iterable[tuple[str, tuple[str, ...]]] = form.ignored.items()
-    return next((why for why, keys in every if any(matches(pattern, key) for pattern in keys)), None)
+    why = next((why for why, keys in every if any(matches(pattern, key) for pattern in keys)), None)
+    names = (pattern.partition("=")[0] for patterns in form.stops.values() for pattern in patterns)
+    return why or ("switches nothing on" if any(matches(name, key) for name in names) else None)

@@ -9,13 +9,27 @@ from typing import Any
 from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
 
-from .formats import USUAL, Case, Format, Key, glossary, reason_to_ignore, solved
+from .formats import (
+    USUAL,
+    Case,
+    Format,
+    Key,
+    conditions_in,
+    glossary,
+    holds,
+    reason_to_ignore,
+    reason_to_stop,
+    solved,
+)
 from .job import UNKNOWN
+from .lists import LISTS
 from .settings import Settings
 
 _DEFAULT = "not stated: the default of {title}"
+NO_WORDS = {"null", "None", "", "true", "True", "false", "False"}  # of a list
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+SILENT = (*FALSE, "", "auto", "none", "null")  # values of a key that do not switch it on
 
 
 class Reader:
@@ -27,6 +41,7 @@ class Reader:
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
+        self.unexpressed: list[tuple[list[str], tuple[str, str, str]]] = []  # keys of a quantity that is a default
         self.assumed: list[tuple[str, str, str]] = []
         self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
         self.unread = {
@@ -35,6 +50,11 @@ class Reader:
         self.settings, self.files = self._named(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
+            if value is not None and (why := reason_to_stop(form, key, text_of(value))):
+                raise PerfgridError(
+                    f"{self.files[key]}: {form.shown(key)} {text_of(value)} is not modelled: {why}; "
+                    "without this key the rest is read"
+                )
             if key in form.keys:
                 self._take(key, form.keys[key], value)
             elif key not in cases:
@@ -58,6 +78,11 @@ class Reader:
                     f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
                     f"({span}): state the version, as in --format {self.form.name}@{having}"
                 )
+            if name in values and text_of(values[name]) != text_of(value) and value is not None:
+                raise PerfgridError(
+                    f"{settings.files[key]}: {self.form.shown(key)} {text_of(value)} contradicts "
+                    f"{self.form.shown(name)} {text_of(values[name])}: they are one key"
+                )
             values[name], files[name] = value, settings.files[key]
         return values, files
 
@@ -74,7 +99,11 @@ class Reader:
             self.left.add(row.quantity)
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
-        found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
+        where, note = f"{self.files[key]}: {self.form.shown(key)}", row.note
+        if row.kind in LISTS:
+            found, note = LISTS[row.kind](text, where)
+        else:
+            found = _converted(row, value, where)
         if row.quantity in self.found and self.found[row.quantity] != found:
             first = self.origins[row.quantity]
             raise PerfgridError(
@@ -82,8 +111,8 @@ class Reader:
             )
         self.found[row.quantity], self.origins[row.quantity] = found, self.form.shown(key)
         self.understood.append((self.form.shown(key), text, f"{row.quantity} = {text_of(found)}"))
-        if row.note:
-            self.assumed.append((self.form.shown(key), text, row.note))
+        if note:
+            self.assumed.append((self.form.shown(key), text, note))
 
     def state(self, given: Mapping[str, Any], where: str) -> None:
         """Take in what the user states, and what several keys state together."""
@@ -101,6 +130,8 @@ class Reader:
 
     def values(self, where: str) -> dict[str, Any]:
         """All quantities: those stated, those that follow, defaults."""
+        told = {shown for shown, *_ in self.understood}
+        self.ignored += [row for keys, row in self.unexpressed if not {self.form.shown(key) for key in keys} <= told]
         named = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
         for case in self.form.cases:
             for key in (*case.keys, *case.contains):
@@ -113,7 +144,7 @@ class Reader:
             for key, word in case.contains.items():
                 known.setdefault(key, set()).add(word)
         for key in known.keys() & self.settings.keys():
-            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - NO_WORDS):
                 self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
         values, defaults = dict(self.form.implied) | self.found, self.form.defaults
         degrees = {n: defaults[n] for n in self.form.degrees if n not in self.left}
@@ -125,7 +156,23 @@ class Reader:
             self._check_read({n: key for n, key in unread.items() if known.get(n) is None}, where)
             rows = ((n, text_of(known[n]), f"{key} is not read: follows from the others") for n, key in unread.items())
             self.assumed += sorted(rows)
-        return self._listed(self._defaulted(values, defaults, where))
+        values = self._fallen_back(self._defaulted(values, defaults, where), where)
+        for row in self.form.needed:
+            if values.get(row.quantity) is None and holds(conditions_in(row.when), values):
+                raise PerfgridError(f"{where}states no {row.quantity}, {row.why}: give --set {row.quantity}=...")
+        return self._listed(values)
+
+    def _fallen_back(self, values: dict[str, Any], where: str) -> dict[str, Any]:
+        """Values with the fallbacks of what is not stated, in their order, which are listed as assumed."""
+        for row in self.form.fallbacks:
+            value = values.get(row.of) if row.of else row.value
+            if value is None or values.get(row.quantity) is not None or not holds(conditions_in(row.when), values):
+                continue
+            values = solved(self.form, values | {row.quantity: value}, where, self.origins)
+            if row.quantity in glossary():
+                why = row.why or f"not stated: the default of {self.form.title}"
+                self.assumed.append((row.quantity, text_of(value), why))
+        return values
 
     def _unread_degrees(self, values: Mapping[str, Any]) -> dict[str, str]:
         """The degrees and batches whose keys are stated with words that are not read, with these keys."""
@@ -167,7 +214,8 @@ class Reader:
     def _listed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The same values; listed are the optional quantities that nothing states."""
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
-            if values.get(name) is None and name in glossary() and glossary()[name].optional:
+            known = glossary().get(name)
+            if values.get(name) is None and known and known.optional and known.of != "software":
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
                 self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
@@ -186,16 +234,19 @@ class Reader:
                 continue
             stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
             others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]) not in FALSE]
+            others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in SILENT]
             self.found[quantity] = case.value
             for key in stated:
                 self.origins.setdefault(quantity, self.form.shown(key))
                 self._understand(key, quantity, case.value)
+            if case.note:
+                words = " ".join(f"{self.form.shown(key)} {text_of(self.settings[key])}" for key in stated)
+                self.assumed.append((words or quantity, "" if words else text_of(case.value), case.note))
             if not stated and others:
                 text = " ".join(f"{self.form.shown(key)} {text_of(self.settings[key])}" for key in others)
                 why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
-                self.ignored.append((text, "", why))
-            elif not stated and quantity in glossary():
+                self.unexpressed.append((others, (text, "", why)))
+            elif not stated and quantity in glossary() and not case.note:
                 self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
             return
 
@@ -212,7 +263,7 @@ class Reader:
         for key, wanted in case.keys.items():
             value = self.settings.get(key)
             if isinstance(wanted, bool):
-                if (value is not None and text_of(value).lower() not in FALSE) != wanted:
+                if (value is not None and text_of(value).lower() not in SILENT) != wanted:
                     return False
             elif value is None or text_of(value) not in map(text_of, wanted if isinstance(wanted, list) else [wanted]):
                 return False
@@ -239,6 +290,9 @@ def _converted(row: Key, value: Any, where: str) -> Any:
         if row.words and text not in row.words and variable is not None:
             raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
         return row.words.get(text, text)
+    if row.words and text not in row.words:
+        raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
+    text = row.words.get(text, text)
     try:
         number = float(text.split()[0] if text.split() else text)
     except ValueError:

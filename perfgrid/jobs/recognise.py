@@ -37,18 +37,22 @@ def recognised(texts: Mapping[str, str]) -> str:
     started = _started(texts)
     if len(started) == len(texts) == 1:
         return started[0]
-    if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
-        return backed[0]
     scores, errors = {}, []
     for name, form in formats().items():
         if form.engines:
             continue
         try:
+            if form.includes and not _known(form, texts, own=True):
+                continue  # it is one of those that it includes
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
-    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started))
+    backed = [name for name, form in formats().items() if backend_of(form, texts) is not None]
+    if backed and not any({*formats()[name].includes} & {*backed} for name in scores):
+        return backed[0]
+    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started, len(formats()[name].includes)))
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
+    tied = tied and ranked[0] not in formats()[ranked[1]].includes
     if not ranked or scores[ranked[0]] < LEAST or tied:
         raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
     _check_alike(texts, ranked[0])
@@ -79,7 +83,8 @@ def backend_of(form: Format, texts: Mapping[str, str]) -> str | None:
 def check_files(form: Format, texts: Mapping[str, str]) -> None:
     """PerfgridError where the settings of a format name a further file of settings that is not given."""
     given = {name.rpartition("/")[2] for name in texts}
-    for key, value in settings_of(texts, form.syntaxes).values.items() if form.files else ():
+    stated = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
+    for key, value in stated.items() if form.files else ():
         lacking = key.rpartition(".")[2] in form.files and _CONFIGURATION.fullmatch(str(value))
         if lacking and str(value).rpartition("/")[2] not in given:
             raise PerfgridError(
@@ -98,10 +103,11 @@ def _started(texts: Mapping[str, str]) -> list[str]:
     return [n for n, form in formats().items() if any(launched(words, form.programs) for words in commands)]
 
 
-def _known(form: Format, texts: Mapping[str, str]) -> int:
-    """Stated keys of some texts that a format knows."""
-    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs)
-    return sum(map(form.matters, found.values))
+def _known(form: Format, texts: Mapping[str, str], own: bool = False) -> int:
+    """Stated keys of some texts that a format knows; ``own``: those that no format knows which it includes."""
+    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
+    others = [formats()[name] for name in form.includes] if own else []
+    return sum(form.matters(key) and not any(other.matters(key) for other in others) for key in found)
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:

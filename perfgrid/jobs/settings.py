@@ -34,6 +34,8 @@ class Settings:
                 self.unread.append((key, "", OPEN))
                 self.values.pop(key, None)  # what an earlier statement has is not in effect
                 continue
+            if value == "auto" and key in self.values:
+                continue  # what another file has
             self.values[key], self.files[key] = value, file
 
 

@@ -35,7 +35,7 @@ class Part:
     named: bool = False  # its program is one of the format
 
 
-Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
+Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, numbers, =words
 
 
 def parts_of(
@@ -68,10 +68,15 @@ def parts_of(
 
 
 def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a script of a framework makes of variables before it."""
-    for key, name in launchers.get(words[0].rpartition("/")[2], {}).items():
-        if isinstance(name, int) or name in script.variables:
-            yield key, name if isinstance(name, int) else script.variables[name]
+    """What a command makes of variables before it, or states by its name; ``*`` stands for any command."""
+    for pattern, keys in launchers.items():
+        if not any(fnmatchcase(word.rpartition("/")[2], pattern) for word in words):
+            continue
+        for key, name in keys.items():
+            if isinstance(name, int) or name in script.variables:
+                yield key, name if isinstance(name, int) else script.variables[name]
+            elif name.startswith("="):
+                yield key, name[1:]
 
 
 def launched(words: list[str], programs: Iterable[str]) -> list[str]:
@@ -104,10 +109,14 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "json"
     if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
         return "toml"
-    if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
+    if "yaml" in legal and sum(_in_yaml(line) for line in lines) > len(lines) / 2:
         return "yaml"
     in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
+
+
+def _in_yaml(line: str) -> bool:
+    return (": " in f"{line} " and "=" not in line) or line.startswith("- ")
 
 
 def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
@@ -147,10 +156,10 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
             yield MODEL, words[place]
     key, values = "", list[str]()
     words = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
-    words = [
-        word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
-    ]  # python -m X
+    words = [f"{word}.py" if before == "-m" else word for before, word in zip(["", *words], words, strict=False)]
     for word in [*words, "--"]:
+        if word == "-m":
+            continue
         if word.startswith("-") and not _is_number(word):
             yield from _flag(key, values)
             name, equals, value = word.partition("=")
