@@ -113,6 +113,8 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     if text in models:
         return models[text]
     name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
+    if name in models:
+        return models[name]
     while (shorter := _VARIANT.sub("", name)) != name:
         name = shorter
     name = name.replace("_", "-")

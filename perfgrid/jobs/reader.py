@@ -137,7 +137,9 @@ class Reader:
             for key in (*case.keys, *case.contains):
                 if key in self.settings and self.form.shown(key) not in named:
                     named.add(self.form.shown(key))
-                    why = f"without effect beside the other keys, or not expressed ({case.quantity})"
+                    silent = text_of(self.settings[key]).lower() in SILENT
+                    why = "states nothing" if silent else "without effect beside the other keys, or not expressed"
+                    why = reason_to_ignore(self.form, key) or f"{why} ({case.quantity})"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
         known: dict[str, set[str]] = {}
         for case in self.form.cases:

@@ -9,7 +9,7 @@ from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
 
 from .deployments import is_deployment
-from .formats import Format, formats
+from .formats import Format, formats, reason_to_ignore
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
 from .syntaxes import TABLES, Syntax, launched, syntax_of
@@ -82,9 +82,11 @@ def backend_of(form: Format, texts: Mapping[str, str]) -> str | None:
 
 def check_files(form: Format, texts: Mapping[str, str]) -> None:
     """PerfgridError where the settings of a format name a further file of settings that is not given."""
+    if not form.files:
+        return
     given = {name.rpartition("/")[2] for name in texts}
     stated = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
-    for key, value in stated.items() if form.files else ():
+    for key, value in stated.items():
         lacking = key.rpartition(".")[2] in form.files and _CONFIGURATION.fullmatch(str(value))
         if lacking and str(value).rpartition("/")[2] not in given:
             raise PerfgridError(
@@ -107,7 +109,7 @@ def _known(form: Format, texts: Mapping[str, str], own: bool = False) -> int:
     """Stated keys of some texts that a format knows; ``own``: those that no format knows which it includes."""
     found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
     others = [formats()[name] for name in form.includes] if own else []
-    return sum(form.matters(key) and not any(other.matters(key) for other in others) for key in found)
+    return sum(form.matters(key) and not any(o.matters(key) or reason_to_ignore(o, key) for o in others) for key in found)
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:
@@ -137,7 +139,7 @@ def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
                 known[name] = 0 if form.engines else _known(form, {file: text})
             except PerfgridError:
                 continue
-        best = max(known, key=lambda name: (known[name], name == chosen))
+        best = max(known, key=lambda name: (known[name], name == chosen, -len(formats()[name].includes)))
         if best != chosen and known[best] >= LEAST and known[best] > 2 * known.get(chosen, 0):
             raise PerfgridError(
                 f"{', '.join(texts)}: {file} is a configuration of {formats()[best].title}, the others are of "

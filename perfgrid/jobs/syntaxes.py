@@ -20,6 +20,7 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+_KEY = re.compile(r"\w+:")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -109,14 +110,15 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "json"
     if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
         return "toml"
-    if "yaml" in legal and sum(_in_yaml(line) for line in lines) > len(lines) / 2:
+    if "yaml" in legal and sum(map(_in_yaml, lines, ["", *lines])) > len(lines) / 2:
         return "yaml"
     in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
 
 
-def _in_yaml(line: str) -> bool:
-    return (": " in f"{line} " and "=" not in line) or line.startswith("- ")
+def _in_yaml(line: str, before: str) -> bool:
+    """Whether a line could be one of YAML: a key, an item of a list, the value of a key on the line before it."""
+    return (": " in f"{line} " and "=" not in line) or line.startswith("- ") or bool(_KEY.fullmatch(before))
 
 
 def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
