@@ -230,7 +230,7 @@ class Format(_Row):
 
     def shown(self, key: str) -> str:
         """A key as its users write it."""
-        return f"{self.prefix}{key}"
+        return key if key.isupper() else f"{self.prefix}{key}"  # variables have no prefix
 
     def at(self, version: str | None) -> str:
         """A version that the format knows; the newest one by default."""
@@ -281,8 +281,11 @@ def _with_included(form: Format, every: Mapping[str, Format]) -> Format:
     own["files"] = tuple(dict.fromkeys(name for part in parts for name in part.files))
     own["includes"] = tuple(dict.fromkeys(n for part in parts for n in (part.extends, *part.includes) if n))
     for of in base:
-        own |= {name: (*getattr(form, name), *getattr(of, name)) for name in ("products", "fallbacks", "needed", "open")}
+        own |= {
+            name: (*getattr(form, name), *getattr(of, name)) for name in ("products", "fallbacks", "needed", "open")
+        }
         own |= {name: {**getattr(of, name), **getattr(form, name)} for name in ("defaults", "implied")}
+        own["refused"] = (*form.refused, *of.refused)
     return form.model_copy(update=own)
 
 

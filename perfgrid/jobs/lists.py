@@ -16,7 +16,12 @@ BLOCK = {
     *("dense_h_to_4h", "dense_4h_to_h", "linear_fc1", "linear_fc2"),
 }
 WHOLE = ({"gate_proj", "up_proj", "down_proj"}, {"gate_up_proj", "down_proj"}, {"fc1", "fc2"})
-WHOLE += ({"dense_h_to_4h", "dense_4h_to_h"}, {"linear_fc1", "linear_fc2"}, {"w1", "w2", "w3"}, {"w1", "w2", "mlp.c_proj"})
+WHOLE += (
+    {"dense_h_to_4h", "dense_4h_to_h"},
+    {"linear_fc1", "linear_fc2"},
+    {"w1", "w2", "w3"},
+    {"w1", "w2", "mlp.c_proj"},
+)
 
 
 def count_of(text: str, where: str) -> tuple[int, str]:
@@ -49,7 +54,9 @@ def modules_of(text: str, where: str) -> tuple[str, str]:
         )
     inputs = bool(short & JOINT) or short >= SINGLE
     if not short & (JOINT | SINGLE):
-        raise PerfgridError(f"{where} has adapters beside the projection to queries, keys and values only: not modelled")
+        raise PerfgridError(
+            f"{where} has adapters beside the projection to queries, keys and values only: not modelled"
+        )
     if short & BLOCK:
         exact = inputs and bool(short & OUTPUT) and any(short & BLOCK == one for one in WHOLE)
         return "all", "" if exact else f"read as all matrices of a layer, which are more than {text}"

@@ -109,7 +109,8 @@ def _known(form: Format, texts: Mapping[str, str], own: bool = False) -> int:
     """Stated keys of some texts that a format knows; ``own``: those that no format knows which it includes."""
     found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
     others = [formats()[name] for name in form.includes] if own else []
-    return sum(form.matters(key) and not any(o.matters(key) or reason_to_ignore(o, key) for o in others) for key in found)
+    known = [key for key in found if form.matters(key)]
+    return sum(not any(other.matters(key) or reason_to_ignore(other, key) for other in others) for key in known)
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
@@ -44,10 +45,7 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
-        if not isinstance(table, Mapping):
-            raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_flat(table)))], []
+        return [Part(file, list(_table_in(text, file, syntax)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -66,6 +64,15 @@ def parts_of(
         stated = [*_handed_on(words, script, launchers), *read(own or words)]
         parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
     return parts, script.notes
+
+
+@lru_cache(maxsize=16)  # every format is tried on the same text
+def _table_in(text: str, file: str, syntax: Syntax) -> tuple[tuple[str, Any], ...]:
+    """The settings of a file that holds a table."""
+    table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
+    if not isinstance(table, Mapping):
+        raise PerfgridError(f"{file}: holds no table of settings")
+    return tuple(_flat(table))
 
 
 def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
