@@ -84,6 +84,12 @@ def explain(
     return found
 
 
+def elasticities_at(study: Study, index: tuple[int, ...], quantity: str) -> dict[str, float]:
+    """d ln quantity / d ln parameter of the given numbers of a study at one point, the largest first, without zeros."""
+    kinds = {name: variable.kind for name, variable in study.catalog.variables.items()}
+    return _elasticities(study.registry, study.space, index, quantity, study.file.choices, kinds)
+
+
 def _elasticities(
     registry: Registry,
     space: Space,

@@ -17,8 +17,10 @@ from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_marg
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
 
+from .effects import idle, without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
@@ -43,14 +45,17 @@ def answered(
     assumed: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
     details: str = "",
+    origins: Mapping[str, Origin] | None = None,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
-    the heading says beside the title of the study, which a user may change.
+    the heading says beside the title of the study, which a user may change; ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
+    stated = _named(asked, origins or {})
+    warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
@@ -68,6 +73,8 @@ def answered(
         here = np.where([bool(some) for some in rows], np.maximum(filled, 0), -1)
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
+        first = {system: some[0] for (system, _), some in zip(of, rows, strict=True) if some}
+        warnings += idle(asked, content, study, first)
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
@@ -94,8 +101,21 @@ def answered(
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
+    about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
+
+
+def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
+    """Where inputs come from, with the tables and prices that the question states."""
+    tables = {"topology": asked.topology, "software": asked.software}
+    found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
+    paid: dict[str, Origin] = {
+        RENT.name: ("stated", "--price"),
+        "utilization": ("implied", "--price: all paid hours are used"),
+    }
+    return dict(origins) | found | (paid if asked.rents else {})
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:

@@ -65,7 +65,7 @@ def with_device(catalog: Catalog, device: str) -> tuple[Catalog, str]:
         changes[quantity] = value
     name = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
     check_name(name, f"{device}, as the name of a device", dots=True)
-    changed = replace(base, name=name, title=f"{base.title}, {found[2]}")
+    changed = replace(base, name=name, title=f"{base.title}, {found[2]}", base=base.name)
     devices = {**catalog.tables["device"], name: changed}
     catalog = replace(catalog, tables={**catalog.tables, "device": devices})
     return catalog.with_values({f"device.{name}.{q}": _value(base, q, text) for q, text in changes.items()}), name
@@ -76,6 +76,10 @@ def _value(base: Entry, quantity: str, text: str) -> float | str:
     own, factor = base.values.get(quantity), _FACTOR.fullmatch(text)
     if factor is None or isinstance(own, bool) or not isinstance(own, int | float):
         return text
+    if own == 0:
+        raise PerfgridError(
+            f"{base.name}[{quantity}={text}]: the {base.kind} has none (0): state a value with its unit"
+        )
     return own * float(factor[1])
 
 

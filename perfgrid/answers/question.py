@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, lcm, log2, nan
 from numbers import Integral
 from pathlib import Path
@@ -16,7 +17,9 @@ from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.study.limits import converted
+from perfgrid.study.study import build_study
 from perfgrid.study.tables import DEFAULTS, usual_entries
 
 from .entries import entries_text, model_of, with_device
@@ -72,19 +75,25 @@ class Question:
 
     def partly_used(self) -> list[str]:
         """The devices of which some number does not fill the scale-up domains of their cluster."""
-        topologies = usual_entries(self.catalog, self.devices, "training")["topology"]
         found = []
-        for device, usual in zip(self.devices, topologies, strict=True):
-            limit = self.catalog.entry("topology", self.topology or usual).values["tier_size_limit"]
-            stated = limit["scale_up"] if isinstance(limit, dict) else 0
-            domain = int(stated or _number(self.catalog.entry("device", device).values, "scale_up_size"))
-            if sizes := [size for size in self.sizes if size > domain > 0 and size % domain]:
+        for device, domain in self.domains.items():
+            if sizes := [size for size in self.sizes if size > domain and size % domain]:
                 numbers = ", ".join(f"{size:,}" for size in sizes)
                 found.append(
                     f"{numbers} x {device} do not fill their scale-up domains of {domain}: every group of ranks takes "
                     "equal parts of domains, and costs count these devices alone"
                 )
         return found
+
+    @cached_property
+    def domains(self) -> dict[str, int]:
+        """Devices in a scale-up domain of every device's cluster, as fabric and device state it together."""
+        study = build_study({"outputs": ["tier_size"], "axes": {"system": self.systems}}, "the question", self.catalog)
+        fabric, own = (study.space.parts(name)[0][1] for name in ("tier_size_limit", "scale_up_size"))
+        sizes = np.reshape(tier_size(fabric, own.reshape(-1, *[1] * (fabric.ndim - 1))), (-1, len(AXIS_LABELS["tier"])))
+        return dict(
+            zip(self.devices, np.broadcast_to(sizes[:, 0].astype(int), len(self.devices)).tolist(), strict=True)
+        )
 
     @property
     def systems(self) -> dict[str, Any]:
@@ -156,8 +165,7 @@ class Question:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
         layers, heads, experts = (int(self.number(name)) for name in ("layers", "heads", "experts"))
         largest = max(self.sizes)
-        domain = max(int(_number(self.catalog.entry("device", d).values, "scale_up_size")) for d in self.devices)
-        tp = [t for t in powers(min(domain, largest, LARGEST_TP)) if heads % t == 0]
+        tp = [t for t in powers(min(max(self.domains.values()), largest, LARGEST_TP)) if heads % t == 0]
         found = {"devices": list(self.sizes), "tp": tp}
         found["pp"] = [p for p in range(1, min(layers, largest, LARGEST_PP) + 1) if any(s % p == 0 for s in self.sizes)]
         if sequence is not None:

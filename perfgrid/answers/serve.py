@@ -12,6 +12,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .origins import Origin, of_all, origin
 from .question import objective, plain, powers, question
 
 COST = "cost_per_million_output_tokens"
@@ -39,6 +40,7 @@ OUTPUTS = (
 )
 STATISTICS = ("p50", "p90", "p99")
 SPREAD = ("time_to_first_token", "time_per_output_token", "request_latency")  # of which answers state these, too
+PROMPT, OUTPUT = 1000, 500  # tokens, if none are stated
 PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
@@ -49,8 +51,8 @@ def serve(
     model: str | Path,
     on: str | Sequence[str],
     devices: int | Sequence[int] | None = None,
-    prompt: int = 1000,
-    output: int = 500,
+    prompt: int = PROMPT,
+    output: int = OUTPUT,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
     rate: float | None = None,
@@ -116,6 +118,23 @@ def serve(
         a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
+    origins: dict[str, Origin] = {
+        "prompt_tokens": origin("--prompt", None if prompt == PROMPT else prompt, f"{PROMPT:,}"),
+        "output_tokens": origin("--output", None if output == OUTPUT else output, f"{OUTPUT:,}"),
+        "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
+        "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
+        "request_rate": ("stated", "--rate"),
+        "loop_requests": origin("--requests", requests, f"{PER_CLIENT} of each client"),
+        "batch_rule": ("implied", "--rate, --clients or neither"),
+        "limit_statistic": ("stated", "--statistic"),
+        "prompt_variation": ("stated", "--variation"),
+        "output_variation": ("stated", "--variation"),
+        "length_distribution": ("implied", "--variation"),
+        "weight_precision": origin("--precision", precision, "as published"),
+        "kv_precision": origin("--precision", precision, "16 bits"),
+        "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
+        "quantised_attention": ("implied", "the published format"),
+    }
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
     if requests is not None and clients is None:
@@ -184,7 +203,10 @@ def serve(
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words))
+    origins |= of_all(axis for axis in axes if axis not in ("model", "system"))
+    if clients is not None:
+        origins["batch"] = ("stated", "--clients")
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words), origins)
 
 
 def _variations(variation: float | Sequence[float] | None, arriving: bool) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .origins import Origin, of_all, origin
 from .question import count_of, objective, plain, question, rounded
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
 SEQUENCE = 8192
 TOKENS = 1e12
+PRECISION = "bf16"
 OUTPUTS = (
     "step_time",
     "training_time",
@@ -43,7 +45,7 @@ def train(
     batch: int | None = None,
     sequence: int | None = None,
     tokens: float | str = TOKENS,
-    precision: str = "bf16",
+    precision: str = PRECISION,
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
@@ -98,6 +100,15 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
+    origins: dict[str, Origin] = {
+        "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
+        "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
+        "training_tokens": origin("--tokens", None if tokens == TOKENS else tokens, "1 T"),
+        "precision": origin("--precision", None if precision == PRECISION else precision, PRECISION),
+        "training_time_limit": origin("--within", within, "no limit"),
+        "training_cost_limit": origin("--budget", budget, "no limit"),
+        "lora_rank": origin("--lora", lora or None, "all weights are trained"),
+    }
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     if sequence is None:
@@ -110,6 +121,7 @@ def train(
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     if asked.number("window") or asked.number("index_layers"):  # a ring sees all keys of full attention alone
         parameters["cp_method"] = "all_gather"
+        origins["cp_method"] = ("implied", "the model has windows")
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
     parameters |= {name: value for name, value in limits.items() if value is not None}
@@ -138,4 +150,5 @@ def train(
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
-    return answered(asked, content, decisive, least, warnings=warnings, details=details)
+    origins |= of_all(content["best"]["over"])
+    return answered(asked, content, decisive, least, warnings=warnings, details=details, origins=origins)

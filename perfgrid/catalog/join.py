@@ -27,6 +27,8 @@ class _Draft:
     values: dict[str, Value]
     sources: dict[str, str]
     details: dict[str, Detail]
+    stated: dict[str, str]  # by a user, with the file
+    base: str = ""  # the entry that it extends
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Join:
         self._complete(draft, where)
         if not draft.title:
             raise PerfgridError(f"{where} lacks a title")
-        return Entry(name, self.kind, draft.title, draft.values, draft.sources, draft.details)
+        return Entry(name, self.kind, draft.title, draft.values, draft.sources, draft.details, draft.stated, draft.base)
 
     def _draft(self, name: str, depth: int, path: tuple[tuple[str, int], ...]) -> _Draft:
         """The entry as known up to a layer. An entry that extends its own name continues that of the layer before."""
@@ -66,7 +68,7 @@ class Join:
             first, layer = path[0]
             file = Path(self.layers[layer][first].file).name
             raise PerfgridError(f"{file}, [{first}] extends a chain of more than {LONGEST_CHAIN} entries")
-        draft = _Draft(None, None, {}, {}, {})
+        draft = _Draft(None, None, {}, {}, {}, {})
         if (base := definition.stated.get("extends")) is not None:
             if not isinstance(base, str):
                 raise PerfgridError(f"{where}: extends must name one {self.kind}, found {base!r}")
@@ -75,6 +77,7 @@ class Join:
             if base not in known:
                 raise PerfgridError(f"{where}: extends names the unknown {self.kind} {base!r}{near(base, known)}")
             draft = self._draft(base, below, (*path, (name, depth)))
+            draft.base = base
         self._state(draft, definition, where, depth > 0)
         return draft
 
@@ -99,6 +102,9 @@ class Join:
                 self._state_block(draft, key, value, where, source)
             else:
                 self._state_value(draft, key, value, where, source)
+            if own:
+                names = value if key in BLOCKS and isinstance(value, Mapping) else (key,)
+                draft.stated |= dict.fromkeys(map(str, names), definition.file)
 
     def _state_block(self, draft: _Draft, block: str, stated: Any, where: str, source: str | None) -> None:
         if not isinstance(stated, Mapping):

@@ -19,7 +19,7 @@ from perfgrid.engine.release import release
 
 from .files import Definition, Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of, without_source
-from .schema import KINDS, Entry, Kind, Variable, convert
+from .schema import KINDS, OVERRIDE, Entry, Kind, Variable, convert
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
@@ -37,7 +37,6 @@ OF_IO_DIES = (
     "design_cost", "mask_cost", "fab_energy", "fab_gas_carbon",
 )  # fmt: skip
 Made = TypeVar("Made")
-OVERRIDE = "override"  # the source key of a value that the user set
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Catalog:
                 value = {label: value}
             if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
                 value = {**variable.word(old), **value}
-            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key), OVERRIDE)
+            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key))
         return replace(
             self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}
         )

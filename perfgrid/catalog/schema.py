@@ -49,6 +49,7 @@ PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products
     "J": (1e-18, 1e15),
 }
 LARGEST_COUNT = 1e9  # of anything that is counted
+OVERRIDE = "override"  # the source key of a value that the user sets
 CONFIDENCES = ("measured", "datasheet", "calibrated", "estimate")
 
 
@@ -74,6 +75,10 @@ class Variable(BaseModel):
     )
     differentiable: bool = False
     total: float | None = None  # of shares along an axis: what they add up to
+    reader: str = ""  # what reads it where no formula does: it counts as read
+    over: str = (
+        ""  # "tier_size_limit.scale_up": what a fabric states of the same, which yields where a user states this
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Variable:
@@ -143,7 +148,11 @@ class Detail:
 
 @dataclass(frozen=True)
 class Entry:
-    """One model, device, topology or software stack: values in SI, each with the bibliography key of its source."""
+    """One model, device, topology or software stack: values in SI, each with the bibliography key of its source.
+
+    ``stated``: the quantities that a user states of it, with the catalog file, or `OVERRIDE` for a single value.
+    ``base``: the entry that it extends.
+    """
 
     name: str
     kind: Kind
@@ -151,15 +160,18 @@ class Entry:
     values: Mapping[str, Value]
     sources: Mapping[str, str]
     details: Mapping[str, Detail] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""
 
-    def with_value(self, quantity: str, value: Value, source: str) -> Entry:
-        """A copy with one value replaced; what was said of the old value is dropped."""
+    def with_value(self, quantity: str, value: Value) -> Entry:
+        """A copy with one value that the user sets; what was said of the old value is dropped."""
         details = {q: d for q, d in self.details.items() if q != quantity}
         return replace(
             self,
             values={**self.values, quantity: value},
-            sources={**self.sources, quantity: source},
+            sources={**self.sources, quantity: OVERRIDE},
             details=details,
+            stated={**self.stated, quantity: OVERRIDE},
         )
 
 

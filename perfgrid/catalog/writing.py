@@ -10,8 +10,7 @@ from typing import Any
 from perfgrid.engine.errors import printable
 
 from .join import NO_SOURCE, without_source
-from .loader import OVERRIDE
-from .schema import BLOCKS, Detail, Entry, Value, Variable
+from .schema import BLOCKS, OVERRIDE, Detail, Entry, Value, Variable
 from .units import in_unit
 
 WRITTEN = {  # units in which files state a quantity; the shortest exact text is taken, the first of equals
@@ -72,7 +71,13 @@ def value_text(variable: Variable, value: Value) -> str:
 
 
 def entry_text(entry: Entry, variables: Mapping[str, Variable], references: Mapping[str, str]) -> str:
-    """A catalog file that states all of an entry. Groups of quantities that the entry does not have are left out."""
+    """A catalog file with an entry: what differs from the one that it changes, or all of it.
+
+    Groups of quantities that the entry does not have are left out.
+    """
+    if entry.base and (set_here := [q for q, by in entry.stated.items() if by == OVERRIDE]):
+        lines = {q: stated_text(variables[q], entry.values[q], None, NO_SOURCE) for q in set_here}
+        return table_text(entry.kind, entry.name, {"extends": entry.base, "title": entry.title}, lines, variables)
     own = {q for q, key in entry.sources.items() if key == OVERRIDE or is_file(key, references)}
     sources = {q: NO_SOURCE if q in own else key for q, key in entry.sources.items()}
     absent = {q for block in BLOCKS for q in _absent(entry, block, variables)}

@@ -15,10 +15,11 @@ from perfgrid.analysis.text import labels_of
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.printing.console import out
+from perfgrid.printing.console import err, out
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
 from perfgrid.study.file import POOLS
+from perfgrid.study.ledger import unread
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study, content_of, load_study, setting_of
 from perfgrid.validation.measurements.measured import Measured
@@ -77,7 +78,12 @@ def with_catalog(path: Path, settings: list[str] | None, files: Iterable[Path] |
 def _loaded(path: Path, settings: list[str] | None, formulas: Iterable[Callable[..., Any]]) -> Study:
     """The study of a file; of two pools, that of all pairs of their designs."""
     two = set(POOLS) & set(content_of(path)[0])
-    return (join_pools if two else load_study)(path, settings or (), formulas=formulas)
+    study = (join_pools if two else load_study)(path, settings or (), formulas=formulas)
+    for note in study.notes:
+        err.print(f"note: {note}")
+    for lost in unread(study):
+        err.print(f"warning: {lost.text}")
+    return study
 
 
 def study_or_result(

@@ -9,6 +9,7 @@ from typer import Option
 from perfgrid.analysis.best import best
 from perfgrid.analysis.number_text import count_text
 from perfgrid.analysis.pareto import pareto
+from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.pareto_table import front_rows, print_objectives
 from perfgrid.cli.printing.progress import Reporter
@@ -22,6 +23,7 @@ from .arguments import names_in, study_of, with_catalog
 from .launching import Launcher, best_labels
 from .options import (
     AsJson,
+    Assumptions,
     CatalogFiles,
     Formulas,
     Launch,
@@ -49,6 +51,7 @@ def best_command(
     top: Annotated[int, Option(help="Designs per group.")] = 1,
     output: Output = None,
     launch: Launch = None,
+    assumptions: Assumptions = False,
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
@@ -80,11 +83,14 @@ def best_command(
     target.save(winners)
     counted = {name: winners.attrs[name] for name in ("points_searched", "points_excluded")}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
+    decisive, sense = minimize or maximize or "", "minimize" if minimize else "maximize"
+    labels = best_labels(loaded, winners, decisive, sense) if launcher or assumptions else {}
     if as_json:
         designs = winner_rows(loaded, winners, choice)
-        decides = {"objective": minimize or maximize, "sense": "minimize" if minimize else "maximize"}
+        decides = {"objective": decisive, "sense": sense}
         about = {"points": loaded.space.points, **counted, "seconds": reporter.seconds}
-        print_json({**about, **decides, "best": designs})
+        inputs = {"inputs": assumptions_data(loaded, labels, decisive)} if assumptions else {}
+        print_json({**about, **decides, "best": designs, **inputs})
         return
     print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()
@@ -92,10 +98,11 @@ def best_command(
         f"{count_text(points, 'point')} searched in {reporter.seconds:.1f} s; "
         f"constraints excluded {excluded:,} of them beforehand"
     )
+    if assumptions:
+        print_assumptions(loaded, labels, decisive)
     target.tell()
     if launcher:
-        sense = "minimize" if minimize else "maximize"
-        launcher.write(loaded, best_labels(loaded, winners, minimize or maximize or "", sense))
+        launcher.write(loaded, labels)
 
 
 def _pareto(

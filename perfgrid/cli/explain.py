@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.story_text import as_data
+from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
 from perfgrid.cli.printing.profile import print_profile
 from perfgrid.engine.errors import PerfgridError
@@ -23,7 +24,7 @@ from perfgrid.validation.own_profile import own_profile
 
 from .arguments import chosen_labels, design_labels, study_or_result, with_catalog
 from .launching import Launcher
-from .options import AsJson, AtDesign, CatalogFiles, Formulas, Launch, Overwrite, Settings, StudyOrResult
+from .options import AsJson, Assumptions, AtDesign, CatalogFiles, Formulas, Launch, Overwrite, Settings, StudyOrResult
 
 
 def explain_command(
@@ -43,6 +44,7 @@ def explain_command(
     ] = None,
     figure: Annotated[Path | None, Option("--plot", help="Picture of that comparison (.png, .svg, .pdf).")] = None,
     launch: Launch = None,
+    inputs: Assumptions = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,8 +64,8 @@ def explain_command(
     own = own_formulas(formulas)
     subject = study_or_result(what, with_catalog(what, settings, files), own)
     launcher = Launcher.of(launch, overwrite, as_json)
-    if launcher and not isinstance(subject, Study):
-        raise PerfgridError("--launch needs a study (.toml), not a result")
+    if (launcher or inputs) and not isinstance(subject, Study):
+        raise PerfgridError(f"{'--launch' if launcher else '--assumptions'} needs a study (.toml), not a result")
     if trace is not None:
         if not isinstance(subject, Study) or quantity != "step_time":
             raise PerfgridError("--trace compares the step_time of a study (.toml)")
@@ -80,10 +82,13 @@ def explain_command(
         err.print(f"note: {what} was written by {writer} with other formulas; the explanation uses those installed")
     levels = DEPTH if depth is None else depth
     if as_json:
-        print_json(as_data(found, levels))
+        more = {"inputs": assumptions_data(subject, chosen, quantity)} if inputs and isinstance(subject, Study) else {}
+        print_json(as_data(found, levels) | more)
     elif everything:
         print_derivation(found, INNER, depth)
     else:
         print_explanation(found, INNER, levels, sources)
+    if inputs and isinstance(subject, Study) and not as_json:
+        print_assumptions(subject, chosen, quantity)
     if launcher and isinstance(subject, Study):
         launcher.write(subject, chosen)

@@ -60,19 +60,23 @@ class Launcher:
 
     def write_answer(self, found: xr.Dataset, catalog: Iterable[Path]) -> None:
         """The same for the best design of an answer of ``train`` or ``serve``."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "study.toml"
-            save_study(found, path, catalog)
-            self.write(
-                study := load_study(path), best_labels(study, found, found.attrs["objective"], found.attrs["sense"])
-            )
+        self.write(*answer_design(found, catalog))
+
+
+def answer_design(found: xr.Dataset, catalog: Iterable[Path]) -> tuple[Study, dict[str, Any]]:
+    """The study of an answer of ``train`` or ``serve``, and the labels of its best design."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.toml"
+        save_study(found, path, catalog)
+        study = load_study(path)
+    return study, best_labels(study, found, found.attrs["objective"], found.attrs["sense"])
 
 
 def best_labels(study: Study, found: xr.Dataset, objective: str, sense: str) -> dict[str, Any]:
     """The labels of the best one among the best designs of groups. PerfgridError where none is feasible."""
     value = np.where(found["found"].values, found[objective].values, np.nan)
     if np.isnan(value).all():
-        raise PerfgridError("no design is feasible: there is nothing to launch")
+        raise PerfgridError("no design is feasible: there is no design to show")
     place = np.unravel_index((np.nanargmin if sense == "minimize" else np.nanargmax)(value), value.shape)
     at = dict(zip(found["found"].dims, place, strict=True))
     labels = {}

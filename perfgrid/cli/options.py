@@ -93,6 +93,10 @@ Model = Annotated[str, Argument(help="Model of the catalog, or a config.json or 
 On = Annotated[str, Option("--on", help="Devices of the catalog, comma-separated.")]
 Topology = Annotated[str | None, Option(help="Default: that in which each device is mostly sold.")]
 Software = Annotated[str | None, Option(help="Default: that with which each device is mostly used.")]
+Assumptions = Annotated[
+    bool,
+    Option("--assumptions", help="Add every input: stated, implied or assumed, and by how much it moves the answer."),
+]
 SaveStudy = Annotated[Path | None, Option("--save", help="Write the study that was searched (.toml).")]
 RowsFile = Annotated[Path | None, Option("--csv", help="Write a row for each design (.csv).")]
 Launch = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
 from perfgrid.answers.serve import serve
+from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.feasibility import print_impossible, print_violations
 from perfgrid.engine.errors import PerfgridError
@@ -19,9 +21,10 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
-from .launching import Launcher, best_labels
+from .launching import Launcher, answer_design, best_labels
 from .options import (
     AsJson,
+    Assumptions,
     CatalogFiles,
     Launch,
     Maximize,
@@ -76,6 +79,7 @@ def serve_command(
     save: SaveStudy = None,
     csv: RowsFile = None,
     launch: Launch = None,
+    assumptions: Assumptions = False,
     overwrite: Overwrite = False,
     wide: Wide = False,
     as_json: AsJson = False,
@@ -121,10 +125,15 @@ def serve_command(
     if save is not None:
         save_study(found, save, files or (), overwrite)
     target.save_rows(answer_rows(found), answer_units(found))
+    design = answer_design(found, files or ()) if assumptions else None
+    decides, origins = found.attrs["objective"], json.loads(found.attrs["origins"])
     if as_json:
-        print_json(answer_json(found) | {"note": serving_note()})
+        inputs = {"inputs": assumptions_data(*design, decides, origins)} if design else {}
+        print_json(answer_json(found) | {"note": serving_note()} | inputs)
         return
     print_answer(found)
+    if design:
+        print_assumptions(*design, decides, origins)
     out.print(serving_note())
     if launcher:
         launcher.write_answer(found, files or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from typer import Option
@@ -11,12 +12,14 @@ from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
 from perfgrid.answers.train import TOKENS, train
+from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import print_json
 
 from .arguments import duration, names_in, number_or_text, prices_in, sizes_in
-from .launching import Launcher
+from .launching import Launcher, answer_design
 from .options import (
     AsJson,
+    Assumptions,
     CatalogFiles,
     Launch,
     Maximize,
@@ -53,6 +56,7 @@ def train_command(
     save: SaveStudy = None,
     csv: RowsFile = None,
     launch: Launch = None,
+    assumptions: Assumptions = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,9 +84,14 @@ def train_command(
     if save is not None:
         save_study(found, save, files or (), overwrite)
     target.save_rows(answer_rows(found), answer_units(found))
+    design = answer_design(found, files or ()) if assumptions else None
+    decides, origins = found.attrs["objective"], json.loads(found.attrs["origins"])
     if as_json:
-        print_json(answer_json(found))
+        inputs = {"inputs": assumptions_data(*design, decides, origins)} if design else {}
+        print_json(answer_json(found) | inputs)
         return
     print_answer(found)
+    if design:
+        print_assumptions(*design, decides, origins)
     if launcher:
         launcher.write_answer(found, files or ())

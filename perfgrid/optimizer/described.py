@@ -12,7 +12,7 @@ import xarray as xr
 
 from perfgrid.engine.graph.namespace import value_of
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
-from perfgrid.results.provenance import global_attributes
+from perfgrid.results.provenance import stated_by
 from perfgrid.results.schema import STUDY_ATTRIBUTE
 from perfgrid.study.limits import KEPT, unit_of_quantity
 from perfgrid.study.study import Study
@@ -127,7 +127,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     for part in problem.parts:  # what `explain` needs
         prefix = f"{part.name}." if part.name else ""
         attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)
-        attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = global_attributes(part.study)[STUDY_ATTRIBUTE]
+        attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = stated_by(part.study)
         attributes[f"{prefix}formula_hash"] = formula_hash(part.plan)
     attributes |= {
         "title": study.file.title,

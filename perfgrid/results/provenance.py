@@ -19,12 +19,14 @@ from perfgrid.engine.autodiff.function import freed
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.regions import stored_dtype
 from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, origin, space_from_json, to_dataset
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
 from perfgrid.study.file import CLUSTER_SIZE, Best, Pareto
 from perfgrid.study.layer_pattern import with_layer_pattern
+from perfgrid.study.ledger import ledger
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
 from perfgrid.study.view import View
@@ -34,6 +36,7 @@ from .schema import STUDY_ATTRIBUTE, stored
 
 Stated = TypeVar("Stated", bound=BaseModel)
 GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
+INPUTS = "inputs"  # attribute of a result: its ledger (perfgrid.study.ledger) as JSON
 WORKLOAD = "workload"  # names one of several workloads of an optimum, like the label of an axis
 
 
@@ -42,8 +45,8 @@ def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
     return {v.name: (v.unit, v.meaning) for v in study.catalog.variables.values()}
 
 
-def global_attributes(study: Study) -> dict[str, str]:
-    """Global attributes that state the study."""
+def stated_by(study: Study) -> str:
+    """What a result holds of its study, as JSON: the attribute `STUDY_ATTRIBUTE`."""
     origin = {
         "workload": study.file.workload,
         "where": study.file.where,
@@ -52,10 +55,16 @@ def global_attributes(study: Study) -> dict[str, str]:
         "stated": sorted(study.stated),
         "sources": study.sources(),
     }
+    return json.dumps(origin)
+
+
+def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
+    """Global attributes that state the study and its inputs: quantity, value, status, by whom or from what."""
     return {
         "title": study.file.title,
         "study": study.source or study.file.model_dump_json(exclude_none=True),
-        STUDY_ATTRIBUTE: json.dumps(origin),
+        STUDY_ATTRIBUTE: stated_by(study),
+        INPUTS: json.dumps([[one.quantity, one.value, one.status, one.by] for one in ledger(study, graph=graph)]),
         GROUPED: CLUSTER_SIZE,
         "catalog_release": catalog_release(),
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
@@ -64,12 +73,14 @@ def global_attributes(study: Study) -> dict[str, str]:
 
 def origin_of(study: Study, plan: Plan) -> dict[str, str]:
     """What a result says of the study and the plan that made it."""
-    return origin(plan, study.catalog.references, **global_attributes(study))
+    return origin(plan, study.catalog.references, **global_attributes(study, plan.graph))
 
 
 def labelled(study: Study, plan: Plan, values: Mapping[str, np.ndarray]) -> xr.Dataset:
     """The result of a study, with its origin."""
-    return to_dataset(plan, values, study.catalog.references, given_quantities(study), **global_attributes(study))
+    return to_dataset(
+        plan, values, study.catalog.references, given_quantities(study), **global_attributes(study, plan.graph)
+    )
 
 
 def template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:

@@ -22,6 +22,7 @@ from perfgrid.formulas import INNER
 from .file import StudyFile
 from .layer_pattern import LAYER_PATTERN, layer_pattern
 from .layouts import parallelism_axis, with_split_experts
+from .precedence import Precedence
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
     IO_NODE,
@@ -59,6 +60,7 @@ class SpaceBuilder:
     needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
     usual: dict[str, str] = field(default_factory=dict)  # entries that all its devices are mostly used with
     defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
+    notes: list[str] = field(default_factory=list)  # which of two statements about one thing counts
 
     def space(self) -> Space:
         """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
@@ -92,6 +94,7 @@ class SpaceBuilder:
                 constants.setdefault(column, values[0])
         constants = {name: value for name, value in constants.items() if name not in self.computed}
         axes = [replace(a, columns={k: v for k, v in a.columns.items() if k not in self.computed}) for a in axes]
+        Precedence(self.catalog, axes, constants, self.taken, self.defaults, self.name, self.notes).settle()
         if "etp" in self.needed and "etp" not in self.computed:
             axes = with_split_experts(axes, constants)
         if LAYER_PATTERN in self.needed:

@@ -57,6 +57,8 @@ class Study:
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
+    notes: tuple[str, ...] = ()  # which of two statements about one thing counts
+    settings: Mapping[str, Any] = field(default_factory=dict)  # single catalog values that replace those of entries
     pools: Mapping[str, Study] = field(default_factory=dict)  # of pairs of pools: axis -> the designs behind its labels
 
     @classmethod
@@ -278,8 +280,9 @@ def build_study(
         if constraint is not None:
             registry = registry.extended(())
             registry.add(constraint)
-    taken, defaults = frozenset(builder.taken), builder.defaults
-    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=taken, defaults=defaults)
+    taken, notes = frozenset(builder.taken), tuple(dict.fromkeys(builder.notes))
+    found = {"stated": taken, "defaults": builder.defaults, "notes": notes, "settings": dict(catalog_values or {})}
+    study = Study(file, space, registry, catalog, name, formulas=formulas, **found)
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:

@@ -44,6 +44,7 @@ class Graph:
     wanted: tuple[str, ...]
     leaves: tuple[str, ...]
     nodes: dict[str, Node]
+    selectors: frozenset[str] = frozenset()  # label quantities that select among alternatives
 
     @property
     def constraints(self) -> tuple[Node, ...]:
@@ -180,6 +181,11 @@ class _Names:
         if name not in self._chosen:
             self._chosen[name] = _chosen(self.registry.choices[name], self.choices, self.labels)
         return self._chosen[name]
+
+    @property
+    def selectors(self) -> frozenset[str]:
+        """The label quantities by which alternatives were chosen so far."""
+        return frozenset(by for name in self._chosen if (by := self.registry.choices[name].by) is not None)
 
     def meant(self, name: str) -> str:
         """The quantity that a name stands for. Raises PerfgridError for synonyms that name each other."""
@@ -322,7 +328,7 @@ def _ordered(names: _Names, wanted: Iterable[str]) -> Graph:
 
     for name in wanted:
         visit(name, ())
-    return Graph(wanted, tuple(leaves), nodes)
+    return Graph(wanted, tuple(leaves), nodes, names.selectors)
 
 
 def resolve_checked(

@@ -1,0 +1,123 @@
+"""The inputs behind one design: stated, implied or assumed, and by how much each moves what decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog import Variable
+from perfgrid.engine.grid.explain import index_of
+from perfgrid.formulas import INNER
+from perfgrid.study.ledger import Input, Origin, Status, ledger
+from perfgrid.study.space import TABLES
+from perfgrid.study.study import Study
+from perfgrid.study.tables import entries_at, given
+
+from .explain import elasticities_at
+from .number_text import number
+
+DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %
+ENTRIES = ("price",)  # tables of which every amount is an input of its own, whether it decides or not
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """An input at a design: as `Input`, with the elasticities d ln output / d ln input of the outputs asked for."""
+
+    quantity: str
+    value: str
+    status: Status
+    by: str
+    meaning: str
+    effects: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def decides(self) -> bool:
+        """Whether it moves one of the outputs."""
+        return any(abs(effect) >= DECIDES for effect in self.effects.values())
+
+
+def assumptions(
+    study: Study,
+    at: Mapping[str, Any],
+    of: Sequence[str],
+    origins: Mapping[str, Origin] | None = None,
+) -> list[Assumption]:
+    """Every input of a design: what is stated, what follows from it, what is assumed; what decides first in each.
+
+    ``at``: a label of every axis; ``of``: outputs, of whose elasticities every input has its own; ``origins``: as of
+    `ledger`. Numbers alone have elasticities. Errors as of `explain`.
+    """
+    index = index_of(study.space, at)
+    known = {one.quantity: one for one in ledger(study, origins)}
+    effects = {name: _whole(elasticities_at(study, index, name)) for name in of}
+    variables, entries = study.catalog.variables, entries_at(study.space, index, TABLES, study.defaults)
+    tables = {table: one.status for table, one in known.items() if table in TABLES}
+    found = {name: _assumption(one, variables, effects) for name, one in known.items()}
+    for name in study.graph().leaves:
+        variable = given(variables, name)
+        if variable is None or variable.name in found or variable.of not in entries:
+            continue
+        status: Status = "assumed" if tables.get(variable.of) == "assumed" else "implied"
+        stated = Input(
+            variable.name, _value(study, name, index, variable), status, f"{variable.of} {entries[variable.of]}"
+        )
+        found[variable.name] = _assumption(stated, variables, effects, name)
+    order = {"stated": 0, "implied": 1, "assumed": 2}
+    return sorted(
+        found.values(), key=lambda one: (order[one.status], -max(map(abs, one.effects.values()), default=0.0))
+    )
+
+
+def shown(found: Sequence[Assumption]) -> list[Assumption]:
+    """Those that a reader needs: what is stated or assumed outside entries, and what of entries decides or is paid."""
+
+    def named(one: Assumption) -> bool:
+        table, _, entry = one.by.partition(" ")
+        return not (table in TABLES and entry) or table in ENTRIES
+
+    return [one for one in found if one.decides or one.status == "stated" or named(one)]
+
+
+def _whole(elasticities: Mapping[str, float]) -> dict[str, float]:
+    """Elasticities by quantity: that of a vector is the sum of those of its components."""
+    found: dict[str, float] = {}
+    for name, value in elasticities.items():
+        quantity = name.replace("[", ".").partition(".")[0]
+        found[quantity] = found.get(quantity, 0.0) + value
+    return found
+
+
+def _assumption(
+    one: Input, variables: Mapping[str, Variable], effects: Mapping[str, Mapping[str, float]], leaf: str = ""
+) -> Assumption:
+    own = {name: found[leaf or one.quantity] for name, found in effects.items() if (leaf or one.quantity) in found}
+    meaning = variables[one.quantity].meaning if one.quantity in variables else ""
+    return Assumption(one.quantity, one.value, one.status, one.by, meaning, own)
+
+
+def _value(study: Study, name: str, index: Sequence[int], variable: Variable) -> str:
+    """The value of a quantity at a point, as text."""
+    value: Any = 1.0
+    for axis, values in study.space.parts(name):
+        row = values[0 if axis is None else index[axis]]
+        value = row if values.dtype.kind in "USb" else value * row
+    if variable.axis is None and isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if isinstance(value, np.ndarray) and variable.axis is not None:
+        labels = INNER.labels[variable.axis]
+        return ", ".join(
+            f"{label} {_one(v, variable)}" for label, v in zip(labels, value.reshape(-1).tolist(), strict=False)
+        )
+    return _one(value.item() if isinstance(value, np.generic) else value, variable)
+
+
+def _one(value: Any, variable: Variable) -> str:
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    if variable.kind in ("code", "flag"):
+        return str(variable.word(value)) if variable.kind == "code" else str(bool(value)).lower()
+    return number(value, variable.unit)

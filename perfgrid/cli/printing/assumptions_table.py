@@ -1,0 +1,59 @@
+"""The inputs of a design as a table: stated, implied and assumed, and by how much each moves the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from perfgrid.analysis.assumptions import Assumption, assumptions, shown
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
+from perfgrid.study.ledger import Origin
+from perfgrid.study.study import Study
+
+COST = "cost_per_"
+HOURLY = "cost_per_device_hour"
+
+
+def outputs_moved(study: Study, objective: str) -> list[str]:
+    """What inputs are weighed by: the objective, and a cost that the study has among its outputs."""
+    costs = [name for name in study.outputs if name.startswith(COST) and name not in (HOURLY, objective)]
+    return [objective, *costs[:1]]
+
+
+def print_assumptions(
+    study: Study, at: Mapping[str, Any], objective: str, origins: Mapping[str, Origin] | None = None
+) -> None:
+    """The inputs of a design, what is stated first; those that move nothing are counted."""
+    of = outputs_moved(study, objective)
+    every = assumptions(study, at, of, origins)
+    some = shown(every)
+    rows = [(one.status, one.quantity, one.value, one.by, *_effects(one, of)) for one in some if _in_table(one)]
+    headers = ("", "input", "value", "from", *of)
+    out.print()
+    out.print("Inputs of the best design; the last columns: what 1% more of an input changes")
+    print_table(headers, rows, right=headers[4:], prose=headers[2:4])
+    still = [one for one in some if not _in_table(one)]
+    for status, by in dict.fromkeys((one.status, one.by) for one in still):
+        own = (f"{one.quantity} {one.value}" for one in still if (one.status, one.by) == (status, by))
+        out.print_items(f"{status}, {by}:", own)
+    rest = len(every) - len(some)
+    out.print(f"{rest:,} more inputs of the entries above change neither by 0.01% (--json lists them)")
+
+
+def _in_table(one: Assumption) -> bool:
+    """Whether an input has a row: where it decides, and where it is stated or follows from a statement."""
+    return one.decides or one.status != "assumed"
+
+
+def assumptions_data(
+    study: Study, at: Mapping[str, Any], objective: str, origins: Mapping[str, Origin] | None = None
+) -> list[dict[str, Any]]:
+    """All inputs of a design as JSON objects."""
+    return [asdict(one) for one in assumptions(study, at, outputs_moved(study, objective), origins)]
+
+
+def _effects(one: Assumption, of: Sequence[str]) -> list[str]:
+    """By how many per cent 1 % more of an input moves each output."""
+    return [f"{one.effects[name]:+.2f}%" if abs(one.effects.get(name, 0.0)) >= 0.005 else "" for name in of]

@@ -1,0 +1,232 @@
+"""Every given quantity, in every way of stating it, on designs where it matters: does the answer move?
+
+A statement may change an output, be refused in one line, or be named as without effect. Anything else is silent.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfgrid.answers.entries import with_device
+from perfgrid.catalog import Catalog, Variable, load_catalog
+from perfgrid.catalog.loader import entry_of
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.grid.explain import replay_point
+from perfgrid.formulas import registry_of
+from perfgrid.study.ledger import read_by, unread
+from perfgrid.study.space import TABLES
+from perfgrid.study.study import Study, build_study
+from perfgrid.study.tables import entries_at
+
+_FILE = tomllib.loads(Path(__file__).with_name("bases.toml").read_text())
+BASES: dict[str, dict[str, Any]] = {
+    name: {"dtype": "float64", **own, "outputs": _FILE["outputs"].get(str(own["outputs"]), own["outputs"])}
+    for name, own in _FILE["designs"].items()
+}
+CHANGED, REFUSED, NAMED, EXCEPTED, SILENT = "changed", "refused", "named", "excepted", "silent"
+WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
+LAYOUT = ("devices", "tp", "pp", "dp")
+OWN = "stated-here"  # name of an entry of a user's file
+
+
+@dataclass(frozen=True)
+class Base:
+    """A design with its results, the quantities that these rest on, and its entries."""
+
+    name: str
+    study: Study
+    read: frozenset[str]
+    entries: Mapping[str, str]
+
+    @cached_property
+    def values(self) -> dict[str, np.ndarray]:
+        """Its outputs and constraints."""
+        return _values(self.study)
+
+
+@cache
+def base(name: str) -> Base:
+    """A design of `BASES`, evaluated."""
+    study = build_study(BASES[name], name)
+    read = frozenset(read_by(study, study.graph()))
+    entries = entries_at(study.space, [0] * len(study.space.axes), TABLES, study.defaults)
+    return Base(name, study, read, entries)
+
+
+def _values(study: Study) -> dict[str, np.ndarray]:
+    """Its outputs and constraints at its one design."""
+    index = (0,) * len(study.space.axes)
+    graph, values = replay_point(study.registry, study.space, study.outputs, index, study.file.choices)
+    return {name: np.asarray(values[name]) for name in (*graph.wanted, *(node.name for node in graph.constraints))}
+
+
+def ways(variable: Variable) -> tuple[str, ...]:
+    """How a quantity may be stated."""
+    if variable.of not in TABLES:
+        return WAYS["workload"] if variable.of != "io_node" else ()
+    return tuple(
+        way for way in WAYS["entry"] if way != "bracket" or (variable.of == "device" and variable.axis is None)
+    )
+
+
+def outcome(variable: Variable, way: str) -> tuple[str, str]:
+    """What becomes of a statement, and the design or the words that show it."""
+    if variable.reader:
+        return EXCEPTED, variable.reader
+    holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
+    reading = [name for name in holding if variable.name in base(name).read]
+    reading.sort(key=lambda name: _current(variable, base(name)) == variable.default_value)  # where it is stated, first
+    found = (REFUSED, "no design has such an entry")
+    for name in reading or holding[:1]:
+        every = [(NAMED, "")]
+        for value in alternatives(variable, base(name)):
+            every.append(_stated(base(name), variable, way, value))
+            if every[-1][0] == CHANGED:
+                return every[-1]
+        tried = every[1:] or every
+        found = max(found, *tried, key=lambda one: (REFUSED, NAMED, SILENT).index(one[0]))
+        if all(one[0] == REFUSED and one[1].partition(": ")[2] == tried[0][1].partition(": ")[2] for one in tried):
+            return tried[0]
+    return found
+
+
+def _stated(own: Base, variable: Variable, way: str, value: Any) -> tuple[str, str]:
+    """What becomes of one value on one design."""
+    try:
+        study = stated(own, variable, way, value)
+        if study is None:
+            return REFUSED, f"{variable.of} is not named by this design"
+        after = _values(study)
+    except PerfgridError as error:
+        return REFUSED, str(error)
+    before = own.values
+    moved = [k for k in after if k in before and not np.array_equal(before[k], after[k], equal_nan=True)]
+    if moved or set(after) - set(before):
+        return CHANGED, f"{own.name}: {', '.join(moved[:3])}"
+    lost = [one.quantity for one in unread(study)]
+    return (NAMED, own.name) if variable.name in lost else (SILENT, f"{own.name}: {value!r}")
+
+
+def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
+    """The study of a design with one statement more; None where the way is none for this design."""
+    content, catalog, name = BASES[own.name], load_catalog(), variable.name
+    if way in ("parameter", "override"):
+        table = {"parameter": "workload_parameters", "override": "overrides"}[way]
+        return build_study(_with(content, table, name, value), own.name)
+    if way == "axis":
+        return build_study(_with(content, "axes", name, [value]), own.name)
+    entry = own.entries.get(variable.of)
+    if entry not in catalog.tables[variable.of]:
+        return None
+    if way == "set":
+        return build_study(content, own.name, catalog_values={f"{variable.of}.{entry}.{name}": value})
+    if variable.of not in content["axes"]:
+        return None
+    if way == "bracket":
+        catalog, new = with_device(catalog, f"{entry}[{name}={_text(value)}]")
+    else:
+        new, known = OWN, catalog.tables[variable.of]
+        own_values: dict[str, Any] = (
+            {name: value} if variable.block is None else {variable.block: _block(catalog, variable, entry, value)}
+        )
+        made = entry_of(variable.of, new, {"extends": entry, "title": "own", **own_values}, "own.toml")
+        catalog = replace(catalog, tables={**catalog.tables, variable.of: {**known, new: made}})
+        catalog = replace(catalog, references={**catalog.references, "own.toml": "own"})
+    return build_study(_with(content, "axes", variable.of, [new]), own.name, catalog)
+
+
+def _block(catalog: Catalog, variable: Variable, entry: str, value: Any) -> dict[str, Any]:
+    known = catalog.entry(variable.of, entry).values
+    inside = [v for v in catalog.variables.values() if v.block == variable.block]
+    return {v.name: v.word(known[v.name]) for v in inside if v.name in known} | {variable.name: value}
+
+
+def _with(content: Mapping[str, Any], table: str, key: str, value: Any) -> dict[str, Any]:
+    """A study with one key of a table replaced; what states the same elsewhere gives way."""
+    found = {**content, table: {**content.get(table, {}), key: value}}
+    for other in {"axes", "workload_parameters", "overrides"} - {table}:
+        if key in found.get(other, {}):
+            found[other] = {k: v for k, v in found[other].items() if k != key}
+    layout = found["axes"].get("parallelism")
+    if layout and key in layout:
+        kept = {k: v for k, v in layout.items() if k != key}
+        if key in LAYOUT:  # of which the axis of layouts makes its rows: stated there
+            kept, found[table] = layout | {key: value if isinstance(value, list) else [value]}, dict(found[table])
+            found[table].pop(key)
+        found["axes"] = {**found["axes"], "parallelism": kept}
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def alternatives(variable: Variable, own: Base) -> Iterator[Any]:
+    """Other values of a quantity than the one that a design has, as files state them."""
+    value = _current(variable, own)
+    others = [e.values.get(variable.name) for e in load_catalog().tables.get(variable.of, {}).values()]
+    others = [variable.word(one) for one in others if one is not None]
+    if variable.axis is not None:
+        yield from _vectors(variable, value, others)
+        return
+    seen = [variable.word(value)] if value is not None else []
+    for one in (*_near(variable, value, own), *others):
+        if one not in seen and len(seen) < 8:
+            seen.append(one)
+            yield one
+
+
+def _near(variable: Variable, value: Any, own: Base) -> Iterator[Any]:
+    if variable.kind == "flag":
+        yield not value
+    elif variable.kind == "code":
+        yield from variable.codes
+    elif variable.kind == "label":
+        choices = registry_of(own.study.file.workload).choices.values()
+        yield from (str(a.label) for c in choices if c.by == variable.name for a in c.alternatives)
+    else:
+        yield from _numbers(variable, float(value or 0))
+
+
+def _numbers(variable: Variable, value: float) -> Iterator[float]:
+    whole = variable.kind == "integer"
+    tried = (
+        (2 * value, value / 2, 1.1 * value, value + 1, value - 1) if value else (1.0, 2.0, 0.5, 64.0, 1e3, 1e9, 1e-6)
+    )
+    low = variable.minimum if variable.minimum is not None else (variable.above or 0.0) + 1e-12
+    high = np.inf if variable.maximum is None else variable.maximum
+    for one in (*tried, low, min(high, 1e6)):
+        if low <= one <= high and (not whole or one == round(one)):
+            yield int(one) if whole else float(one)
+
+
+def _vectors(variable: Variable, value: Any, others: list[Any]) -> Iterator[Any]:
+    if variable.kind == "code":
+        yield from (dict.fromkeys(variable.labels, code) for code in variable.codes)
+    elif isinstance(value, Mapping):
+        for factor in (2.0, 0.5):
+            scaled = {k: min(v * factor, variable.maximum or np.inf) for k, v in value.items()}
+            yield {k: round(v) if variable.kind == "integer" else v for k, v in scaled.items()}
+        yield {k: 1.0 for k in value}
+        yield {k: 0.0 for k in value}
+    yield from others[:6]
+
+
+def _current(variable: Variable, own: Base) -> Any:
+    """What a design has of a quantity."""
+    entry = own.entries.get(variable.of)
+    known = load_catalog().tables.get(variable.of, {})
+    if entry in known and variable.name in known[entry].values:
+        return known[entry].values[variable.name]
+    space = own.study.space
+    if variable.name not in space.names() or variable.axis is not None:
+        return variable.default_value
+    held = [np.asarray(values).reshape(-1)[0] for _, values in space.parts(variable.name)]
+    return held[0].item() if isinstance(held[0], np.generic) else held[0]
