@@ -24,6 +24,7 @@ from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
+from .job_formats import show_formats
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
 
 GAINS = {  # what a suggestion gains, by what the job is judged by
@@ -40,7 +41,9 @@ SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
 def read_job_command(
-    files: Annotated[list[Path], Argument(help="Scripts or configurations of one job; later ones replace earlier.")],
+    files: Annotated[
+        list[Path] | None, Argument(help="Scripts or configurations of one job; later ones replace earlier.")
+    ] = None,
     format: Annotated[
         str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
     ] = None,
@@ -53,6 +56,12 @@ def read_job_command(
     which: Annotated[
         str | None, Option(help="Of several launches or recipes in a file: its number, from 1, or its name.")
     ] = None,
+    ignore: Annotated[
+        list[str] | None, Option("--ignore", help="Key of the files to leave out, though it may change the answer.")
+    ] = None,
+    list_formats: Annotated[
+        bool, Option("--formats", help="List the formats: how many of their keys are known, and how.")
+    ] = False,
     topology: Topology = None,
     software: Software = None,
     suggestions: Annotated[
@@ -65,9 +74,15 @@ def read_job_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the configuration of a training or serving job as a study of one design."""
+    if list_formats:
+        show_formats(as_json)
+        return
+    if not files:
+        raise PerfgridError("name the files of a job, or ask for --formats")
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
-    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
+    asked = {"format": format, "devices": devices, "model": model, "which": which, "ignore": ignore or ()}
+    job = read_files(files, stated=stated, catalog=known, **asked)
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
     for key, value, why in job.ignored:
@@ -126,6 +141,9 @@ def print_job(job: Job) -> None:
         if rows:
             out.print()
             print_table(headers, rows, prose=headers[1:], names=False)
+    for name in job.open:
+        out.print()
+        out.print(f"Open: {name}: no launcher states it: give --{name}")
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
     out.print(f"Assumed: {job.format.software} runs it (--software)")
@@ -187,5 +205,5 @@ def as_data(job: Job) -> dict:
     """A job as a JSON object."""
     of = {"understood": ("key", "value", "as"), "assumed": ("what", "value", "why"), "ignored": ("key", "value", "why")}
     data = {"format": job.format.name, "version": job.version, "model": job.model.name if job.model else None}
-    data |= {"values": job.values, "share_known": job.share}
+    data |= {"values": job.values, "open": list(job.open), "share_known": job.share}
     return data | {name: [dict(zip(keys, row, strict=True)) for row in getattr(job, name)] for name, keys in of.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from math import nan, prod
 from pathlib import Path
@@ -21,6 +22,7 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
+from .kinds import covers
 from .syntaxes import TABLES, Syntax
 
 FOLDER = Path(__file__).with_name("formats")
@@ -29,6 +31,8 @@ BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
+OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
+JOINED = ("cases", "unpriced", "fallbacks", "needed", "refused", "products", "files")  # own rows, then inherited ones
 Number = int | float
 
 
@@ -97,6 +101,20 @@ class Refused(_Row):
     why: str
 
 
+class Unpriced(_Row):
+    """Keys that change time, memory or cost by much and that perfgrid does not model: they stop the reader by name.
+
+    ``harmless``: values beside false, null and 0 with which they are not in effect. ``values``: the only ones that stop,
+    of keys that are read with others.
+    """
+
+    keys: tuple[str, ...]
+    why: str
+    values: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
+    quantity: str = ""  # with which the user may state its effect
+
+
 class Product(_Row):
     """One quantity as the product (or the sum) of others and of numbers, perhaps only where others have a value."""
 
@@ -108,6 +126,11 @@ class Product(_Row):
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it applies to these values."""
         return holds(self.when, values)
+
+    def known(self, values: Mapping[str, Any]) -> bool:
+        """Whether it applies and all of it is known."""
+        names = (self.left, *self.right)
+        return self.holds(values) and all(name.isdigit() or values.get(name) is not None for name in names)
 
     def total(self, values: list[float]) -> float:
         """The product, or the sum."""
@@ -167,6 +190,7 @@ class Format(_Row):
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
     degrees: tuple[str, ...] = ()  # defaults that hold before devices are divided: what a file leaves out fills none
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
+    leaves: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # key -> what it states beyond what is read
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
@@ -177,17 +201,20 @@ class Format(_Row):
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()
+    unpriced: tuple[Unpriced, ...] = ()
+    strict: bool = False  # keys that could matter and are not known stop the reader, values that are not known, too
+    distinctive: tuple[str, ...] = ()  # keys, or patterns of them, of which its files have one
+    within: tuple[str, ...] = ()  # patterns of tables around its own, such as modules.*.overrides
+    underscored: bool = False  # its files have underscores where its keys have dashes
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
     engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
-    includes: tuple[str, ...] = ()  # formats whose keys, cases and reasons it has, too
-    extends: str = ""  # the same, with its products, fallbacks and defaults
+    bases: tuple[str, ...] = ()  # formats that it extends or includes
     aliases: Mapping[str, str] = Field(default_factory=dict)  # other spellings of keys
     fallbacks: tuple[Fallback, ...] = ()  # in their order, behind the defaults
     needed: tuple[Needed, ...] = ()
-    stops: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> KEY (or a pattern), KEY=VALUE
 
     def equations(self, writing: bool = False) -> list[Product]:
         """Its products, to write a design with those that choose what reading leaves open."""
@@ -214,6 +241,12 @@ class Format(_Row):
 
     def name_of(self, key: str) -> str:
         """The key of the format that a stated key is: outside the tables that it has, by its last name alone."""
+        for pattern in self.within:
+            parts = pattern.split(".")
+            if fnmatchcase(".".join(key.split(".")[: len(parts)]), pattern):
+                key = ".".join(key.split(".")[len(parts) :]) or key
+        if self.underscored:
+            key = key.replace("_", "-")
         key = self.aliases.get(key, key)
         if key in self.by_name or not self.tables or key.partition(".")[0] in self.tables:
             return self.by_name.get(key, key)
@@ -228,9 +261,20 @@ class Format(_Row):
         """Whether a stated key states a quantity."""
         return self.name_of(key) in self.by_name or key in self.renamed
 
+    def unpriced_row(self, key: str, value: str | None = None) -> Unpriced | None:
+        """What is known of a key, perhaps with a value, that is not modelled and would matter; None for others."""
+        rows = (row for row in self.unpriced if not row.values or value in row.values)
+        return next((row for row in rows if any(covers(one, key, False) for one in row.keys)), None)
+
+    def reason_to_ignore(self, key: str) -> str | None:
+        """Why a known key is ignored; None for one that is not."""
+        every = self.ignored.items()
+        return next((why for why, keys in every if any(covers(one, key, self.strict) for one in keys)), None)
+
     def shown(self, key: str) -> str:
         """A key as its users write it."""
-        return key if key.isupper() else f"{self.prefix}{key}"  # variables have no prefix
+        text = key.replace("-", "_") if self.underscored else key
+        return text if key.isupper() else f"{self.prefix}{text}"  # variables have no prefix
 
     def at(self, version: str | None) -> str:
         """A version that the format knows; the newest one by default."""
@@ -257,36 +301,67 @@ def formats() -> dict[str, Format]:
     """Every format by its name."""
     found = {}
     for path in sorted(FOLDER.glob("*.toml")):
-        content = from_toml(read_text(path), f"{path}: ")
+        content = _whole(path)
         try:
             found[path.stem] = Format(**content, name=path.stem)
         except ValidationError as error:
             raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
-    return {name: _with_included(form, found) for name, form in found.items()}
+    return found
 
 
-def _with_included(form: Format, every: Mapping[str, Format]) -> Format:
-    """A format with the rows of those that it includes: its own come first, cases without any key last."""
-    base = [_with_included(every[form.extends], every)] if form.extends else []
-    parts = [form, *base, *(_with_included(every[name], every) for name in form.includes)]
-    if len(parts) == 1:
-        return form
-    cases = [case for part in parts for case in part.cases]
-    own: dict[str, Any] = {"cases": tuple(sorted(cases, key=lambda case: not (case.keys or case.contains)))}
-    for name in ("keys", "aliases", "launchers", "renamed"):
-        own[name] = {key: row for part in reversed(parts) for key, row in getattr(part, name).items()}
-    for name in ("ignored", "stops"):
-        whys = dict.fromkeys(why for part in parts for why in getattr(part, name))
-        own[name] = {why: tuple(k for part in parts for k in getattr(part, name).get(why, ())) for why in whys}
-    own["files"] = tuple(dict.fromkeys(name for part in parts for name in part.files))
-    own["includes"] = tuple(dict.fromkeys(n for part in parts for n in (part.extends, *part.includes) if n))
-    for of in base:
-        own |= {
-            name: (*getattr(form, name), *getattr(of, name)) for name in ("products", "fallbacks", "needed", "open")
+def _whole(path: Path) -> dict[str, Any]:
+    """The table of a format with those that it extends or includes; cases without any key stand last."""
+    content = from_toml(read_text(path), f"{path}: ")
+    names = [content["extends"].partition("@")[0]] if "extends" in content else []
+    names += content.get("includes", [])
+    bases = dict.fromkeys(one for name in names for one in (name, *_whole(FOLDER / f"{name}.toml")["bases"]))
+    found = _including(_extended(content))
+    found["cases"] = sorted(found.get("cases", []), key=lambda case: not (case.get("keys") or case.get("contains")))
+    return found | {"bases": list(bases)}
+
+
+def _including(content: dict[str, Any]) -> dict[str, Any]:
+    """The table of a format with keys, cases and reasons of those that it includes, behind its own."""
+    for name in content.pop("includes", []):
+        other = _whole(FOLDER / f"{name}.toml")
+        for part in ("keys", "aliases"):
+            content[part] = {**other.get(part, {}), **content.get(part, {})}
+        for part in ("cases", "unpriced", "files"):
+            content[part] = [*content.get(part, []), *other.get(part, [])]
+        ignored = content.get("ignored", {})
+        content["ignored"] = {
+            why: [*ignored.get(why, []), *other.get("ignored", {}).get(why, [])]
+            for why in dict.fromkeys((*ignored, *other.get("ignored", {})))
         }
-        own |= {name: {**getattr(of, name), **getattr(form, name)} for name in ("defaults", "implied")}
-        own["refused"] = (*form.refused, *of.refused)
-    return form.model_copy(update=own)
+    return content
+
+
+def _extended(content: dict[str, Any]) -> dict[str, Any]:
+    """The table of a format, with that of a version of the format that it extends: its own rows come first."""
+    if (base := content.pop("extends", None)) is None:
+        return content
+    name, _, version = base.partition("@")
+    whole = _whole(FOLDER / f"{name}.toml")
+    whole.pop("bases")
+    found = {name: value for name, value in whole.items() if name not in OF_ONE}
+    place = whole["versions"].index
+    until = place(version) if version else len(whole["versions"]) - 1
+
+    def has(row: dict[str, Any]) -> bool:
+        since, end = row.pop("since", None), row.pop("until", None)
+        return (since is None or place(since) <= until) and (end is None or until < place(end))
+
+    found["keys"] = {key: row for key, row in found["keys"].items() if has(row)}
+    found["cases"] = [case for case in found["cases"] if has(case)]
+    for name, value in content.items():
+        if isinstance(value, dict) and isinstance(found.get(name), dict) and name != "defaults":
+            more = {k: [*v, *found[name].get(k, [])] for k, v in value.items() if isinstance(v, list)}
+            found[name] = {**found[name], **value, **(more if name == "ignored" else {})}
+        elif name in JOINED:
+            found[name] = [*value, *found.get(name, [])]
+        else:
+            found[name] = value
+    return found
 
 
 def format_of(text: str) -> tuple[Format, str]:
@@ -368,30 +443,3 @@ def _contradiction(
     relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
     when = " and ".join(f"{name} {sign} {limit}" for name, sign, limit in product.when)
     return PerfgridError(f"{where}{said(product.left)} {relation} {right}{when and f', where {when}'}")
-
-
-def matches(pattern: str, key: str) -> bool:
-    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
-    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
-
-
-NEUTRAL = {"false", "none", "null", "no", "off", "0", "0.0", "", "[]", "{}", "disable", "disabled", "auto"}
-
-
-def reason_to_stop(form: Format, key: str, value: str) -> str | None:
-    """Why a key with a value cannot be read; None where it can. A value that switches a key off stops nothing."""
-    for why, patterns in form.stops.items():
-        for pattern in patterns:
-            name, equals, stopped = pattern.partition("=")
-            meant = value == stopped if equals else value.lower() not in NEUTRAL
-            if meant and matches(name, key):
-                return why
-    return None
-
-
-def reason_to_ignore(form: Format, key: str) -> str | None:
-    """Why a known key is ignored; None for one that is not."""
-    every: Iterable[tuple[str, tuple[str, ...]]] = form.ignored.items()
-    why = next((why for why, keys in every if any(matches(pattern, key) for pattern in keys)), None)
-    names = (pattern.partition("=")[0] for patterns in form.stops.values() for pattern in patterns)
-    return why or ("switches nothing on" if any(matches(name, key) for name in names) else None)

@@ -112,7 +112,7 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     models = catalog.tables["model"]
     if text in models:
         return models[text]
-    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
+    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml"))
     if name in models:
         return models[name]
     while (shorter := _VARIANT.sub("", name)) != name:

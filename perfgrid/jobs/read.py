@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from perfgrid.engine.errors import PerfgridError
 from .deployments import read_deployment
 from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
+from .manifests import as_script
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
 from .recognise import backend_of, check_files, check_launched, recognised
@@ -40,6 +42,7 @@ def read_job(
     stated: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
     which: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> Job:
     """The job that a configuration of a framework states.
 
@@ -58,6 +61,8 @@ def read_job(
         A loaded catalog. Default: the built-in one.
     which
         Of several launches or recipes in one file: its number, from 1, or its name.
+    ignore
+        Keys of the configuration that are left out where perfgrid does not know what they change.
 
     Returns
     -------
@@ -67,7 +72,8 @@ def read_job(
     Raises
     ------
     PerfgridError
-        For text that is no configuration, settings that contradict each other and an unknown format or model.
+        For text that is no configuration, settings that contradict each other, an unknown format or model, and a key or
+        a value that could change the answer and is not known.
 
     Examples
     --------
@@ -81,6 +87,7 @@ def read_job(
     (8, 128, 'llama-3.1-8b')
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
+    texts = {file: as_script(own, f"{file}: ") for file, own in texts.items()}
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     named = format or (written[1] if written else None) or recognised(texts)
     form, version = format_of(named)
@@ -96,10 +103,10 @@ def read_job(
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:
-        read = partial(_job, given=given, model=model, catalog=catalog, which=None)
+        read = partial(_job, given=given, model=model, catalog=catalog, which=None, ignore=ignore)
         return read_deployment(texts, form, version, read)
     given |= {} if devices is None else {"devices": devices}
-    return _job(texts, form, version, given, model, catalog, which)
+    return _job(texts, form, version, given, model, catalog, which, ignore)
 
 
 def _job(
@@ -110,11 +117,11 @@ def _job(
     model: str | None,
     catalog: Catalog,
     which: str | None,
+    ignore: Sequence[str],
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(
-        form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
-    )
+    settings = settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
+    reader = Reader(form, version, settings, ignore)
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
@@ -136,7 +143,8 @@ def _job(
     axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
     tiers = {name: values[name] for name in axes if values.get(name)}
     assumed = [*reader.assumed, *origin]
-    return Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    job = Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    return replace(job, open=tuple(reader.open))
 
 
 def stated_values(

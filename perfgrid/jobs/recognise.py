@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
 
 from .deployments import is_deployment
-from .formats import Format, formats, reason_to_ignore
+from .formats import Format, formats
+from .kinds import UNKNOWN, kind_of
 from .settings import settings_of
 from .shell import Script, script_of, unlaunched
 from .syntaxes import TABLES, Syntax, launched, syntax_of
@@ -37,24 +39,32 @@ def recognised(texts: Mapping[str, str]) -> str:
     started = _started(texts)
     if len(started) == len(texts) == 1:
         return started[0]
-    scores, errors = {}, []
+    scores, errors = dict[str, tuple[int, int]](), []
     for name, form in formats().items():
         if form.engines:
             continue
         try:
-            if form.includes and not _known(form, texts, own=True):
-                continue  # it is one of those that it includes
+            if form.bases and not form.distinctive and not _own(form, texts):
+                continue  # it is one of those that it extends or includes
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
     backed = [name for name, form in formats().items() if backend_of(form, texts) is not None]
-    if backed and not any({*formats()[name].includes} & {*backed} for name in scores):
+    if backed and not any({*formats()[name].bases} & {*backed} for name in scores):
         return backed[0]
-    ranked = sorted(scores, key=lambda name: (-scores[name], name not in started, len(formats()[name].includes)))
+    ranked = sorted(
+        scores, key=lambda name: ([-n for n in scores[name]], name not in started, len(formats()[name].bases))
+    )
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
-    tied = tied and ranked[0] not in formats()[ranked[1]].includes
-    if not ranked or scores[ranked[0]] < LEAST or tied:
-        raise errors[0] if errors else _unknown(texts, [n for n in ranked if 0 < scores[n] == scores[ranked[0]]])
+    tied = tied and ranked[0] not in formats()[ranked[1]].bases
+    if not ranked or scores[ranked[0]][0] < LEAST or tied:
+        raise (
+            errors[0]
+            if errors
+            else _unknown(texts, [n for n in ranked if scores[n][0] and scores[n] == scores[ranked[0]]])
+        )
+    if ranked[0] not in started:
+        _check_margin(texts, ranked, scores)
     _check_alike(texts, ranked[0])
     return ranked[0]
 
@@ -105,12 +115,39 @@ def _started(texts: Mapping[str, str]) -> list[str]:
     return [n for n, form in formats().items() if any(launched(words, form.programs) for words in commands)]
 
 
-def _known(form: Format, texts: Mapping[str, str], own: bool = False) -> int:
-    """Stated keys of some texts that a format knows; ``own``: those that no format knows which it includes."""
-    found = settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values
-    others = [formats()[name] for name in form.includes] if own else []
-    known = [key for key in found if form.matters(key)]
-    return sum(not any(other.matters(key) or reason_to_ignore(other, key) for other in others) for key in known)
+def _stated(form: Format, texts: Mapping[str, str]) -> list[str]:
+    """The keys that some texts state, as a format reads them."""
+    return list(settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values)
+
+
+def _known(form: Format, texts: Mapping[str, str]) -> tuple[int, int]:
+    """How many stated keys of some texts a format knows, and how many are its own.
+
+    None where it has keys of its own and none of these is stated.
+    """
+    stated = _stated(form, texts)
+    own = sum(any(fnmatchcase(key, pattern) for pattern in form.distinctive) for key in stated)
+    return (sum(map(form.matters, stated)), own) if own or not form.distinctive else (0, 0)
+
+
+def _own(form: Format, texts: Mapping[str, str]) -> list[str]:
+    """Stated keys that a format knows and none of those that it extends or includes."""
+    others = [formats()[name] for name in form.bases]
+    known = [key for key in _stated(form, texts) if form.matters(key)]
+    return [key for key in known if all(kind_of(other, key) == UNKNOWN for other in others)]
+
+
+def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, tuple[int, int]]) -> None:
+    """PerfgridError where the format that knows most of the keys does not know most of them."""
+    best = formats()[ranked[0]]
+    stated = _stated(best, texts)
+    unknown = [key for key in stated if kind_of(best, key) == UNKNOWN]
+    if best.strict and len(unknown) > len(stated) / 2:
+        near = ", ".join(f"{name} ({scores[name][0]})" for name in ranked if scores[name][0])
+        raise PerfgridError(
+            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such as "
+            f"{shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
+        )
 
 
 def _unknown(texts: Mapping[str, str], near: list[str]) -> PerfgridError:
@@ -137,10 +174,10 @@ def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
         known = {}
         for name, form in formats().items():
             try:
-                known[name] = 0 if form.engines else _known(form, {file: text})
+                known[name] = 0 if form.engines else _known(form, {file: text})[0]
             except PerfgridError:
                 continue
-        best = max(known, key=lambda name: (known[name], name == chosen, -len(formats()[name].includes)))
+        best = max(known, key=lambda name: (known[name], name == chosen, -len(formats()[name].bases)))
         if best != chosen and known[best] >= LEAST and known[best] > 2 * known.get(chosen, 0):
             raise PerfgridError(
                 f"{', '.join(texts)}: {file} is a configuration of {formats()[best].title}, the others are of "

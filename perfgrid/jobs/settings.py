@@ -9,6 +9,7 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
+from .launcher import Launched, allocation_of, launched_by, variables_of
 from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
@@ -26,6 +27,7 @@ class Settings:
     files: dict[str, str] = field(default_factory=dict)
     unread: list[tuple[str, str, str]] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)  # what is not read -> its file and the word there
+    devices: Launched = field(default_factory=Launched)  # as the launchers of the job state them
 
     def add(self, stated: Iterable[tuple[str, Any]], file: str) -> None:
         """Take in the settings of a file; a later statement replaces an earlier one."""
@@ -56,9 +58,11 @@ def settings_of(
     Without ``matters`` all parts are taken in. PerfgridError with
     the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
-    found, script, chosen = Settings(), Script(), which is None
+    allocation = allocation_of(texts.values())
+    found, script, chosen = Settings(), Script(variables=variables_of(allocation)), which is None
     for file, text in texts.items():
-        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {}, programs)
+        syntax = syntax_of(text, tuple(syntaxes))
+        parts, notes = parts_of(text, file, syntax, script, launchers or {}, programs, allocation)
         launches = [] if matters is None else [part for part in parts if part.named or _is_launch(part, matters)]
         launches = [part for part in launches if part.named] or launches
         launches = [part for part in launches if not part.unsure] or launches
@@ -78,11 +82,14 @@ def settings_of(
             parts = [part for part in parts if not part.unsure]
         for part in parts:
             found.add(part.stated, file)
+            found.devices = part.devices if part.devices.values or part.devices.unread else found.devices
             notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
         for key in {key for key, *_ in found.unread} - found.words.keys():
             if word := _word_of(key, text):
                 found.words[key] = f"{file}: {word}"
+    if not found.devices.values and allocation.stated:
+        found.devices, _ = launched_by([], allocation, {})
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found

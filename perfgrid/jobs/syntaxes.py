@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from math import prod
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
 from perfgrid.engine.errors import PerfgridError, shortened
 
+from .launcher import Launched, Layer, launched_by, variables_of
 from .recipes import recipes_of
 from .shell import Script, script_of
 
@@ -21,6 +23,8 @@ COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxe
 SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
+MOST_REFERENCES = 8  # in one value, one behind the other
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.*[\w.]+)(?::([^{}]*))?)\}")
 _KEY = re.compile(r"\w+:")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
@@ -35,17 +39,24 @@ class Part:
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
     unsure: bool = False  # under a condition, or in a function
     named: bool = False  # its program is one of the format
+    devices: Launched = field(default_factory=Launched)  # as what starts its processes states them
 
 
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, numbers, =words
 
 
 def parts_of(
-    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers, programs: Iterable[str] = ()
+    text: str,
+    file: str,
+    syntax: Syntax,
+    script: Script,
+    launchers: Launchers,
+    programs: Iterable[str] = (),
+    allocation: Layer | None = None,
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        return [Part(file, list(_table_in(text, file, syntax)))], []
+        return [Part(file, list(_put_in(dict(_table_in(text, file, syntax)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -56,13 +67,16 @@ def parts_of(
     script.commands, script.unsure, script.notes = [], [], []
     script_of(text, file, script)
     if syntax == "variables":
-        return [Part(file, list(script.variables.items()))], script.notes
+        given = {} if allocation is None else variables_of(allocation)
+        own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
+        return [Part(file, own)], script.notes
     read = _flags if syntax == "flags" else _pairs
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
-        stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own)))
+        devices, rest = launched_by(words, allocation or Layer(), script.variables, text)
+        stated = [*_handed_on(words, script, launchers), *read(own or rest)]
+        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own), devices=devices))
     return parts, script.notes
 
 
@@ -155,6 +169,32 @@ def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any
             yield from _flat(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """A table with its references put in: ``${model.length}``, ``${.length}`` of the same table, ``${NAME:default}`` of
+    the environment, as Hydra and Primus write them. What is not known stays as it is.
+    """
+    for key, value in table.items():
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
+                break
+            name, default = found[1] or found[3], found[2] if found[1] else found[4]
+            if name == "multiply" and default:
+                factors = [part.strip() for part in default.split(",")]
+                default = str(prod(map(int, factors))) if all(len(f) < 9 and f.isdigit() for f in factors) else None
+            elif default is not None and name != name.upper():
+                default = None  # a resolver that is not known
+            before = key.rpartition(".")[0]
+            while name.startswith("."):
+                name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
+                name = name if name.startswith(".") or not before else f"{before}.{name}"
+            held = table.get(name, variables.get(name, default))
+            if held is None or held == value:
+                break
+            value = held if found[0] == value else value.replace(found[0], str(held))
+            value = None if value == "null" else value
+        yield key, value
 
 
 def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
