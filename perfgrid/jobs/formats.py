@@ -104,7 +104,7 @@ class Refused(_Row):
 class Unpriced(_Row):
     """Keys that change time, memory or cost by much and that perfgrid does not model: they stop the reader by name.
 
-    ``harmless``: values beside false, null and 0 with which they are not in effect. ``values``: the only ones that stop,
+    ``harmless``: values beside false, null and 0 with which they are not in effect. ``values``: the only ones that do,
     of keys that are read with others.
     """
 

@@ -1,8 +1,8 @@
 """What starts the processes of a job, and so how many devices it has: Slurm, srun, mpirun, torchrun, environments.
 
 An allocation (``#SBATCH``), a step (``srun``, ``mpirun``) and a launcher of a node (``torchrun``) may stand around one
-program. The innermost one states the processes; where two of them lead to different numbers of devices neither is taken.
-A number is never made from a batch.
+program. The innermost one states the processes; the user is asked where two lead to different numbers of devices. A
+number is never made from a batch.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Layer:
 class Launched:
     """Devices as launchers state them: ``values`` of nodes, devices_per_node and devices, and the words behind each.
 
-    ``other``: another number of devices that further words state, which contradicts the first. ``unread``: options whose
-    value is no number, such as an elastic range.
+    ``other``: another number of devices that further words state, which contradicts the first. ``unread``: options
+    whose value is no number, such as an elastic range.
     """
 
     values: Mapping[str, int] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _devices(allocation: Layer, step: Layer, elastic: Layer | None, variables: M
 
 
 def _of_tasks(layer: Layer, alone: bool) -> Launched:
-    """The devices of an allocation or a step; ``alone``: its processes are those of the program, one for each device."""
+    """The devices of an allocation or a step; ``alone``: its processes are the program's, one for each device."""
     of, values, origins = layer.stated, dict[str, int](), dict[str, str]()
     nodes, tasks = of.get("nodes"), of.get("tasks")
     if tasks is None and nodes and "tasks_per_node" in of:

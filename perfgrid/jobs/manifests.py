@@ -1,7 +1,7 @@
 """Manifests of Kubernetes that start a training job, as the script that they start: PyTorchJob, MPIJob, JobSet.
 
-Pods are the nodes of a job, their limits of accelerators its devices. The command of the first pod with one is the launch;
-variables of its container stand before it.
+Pods are the nodes of a job, their limits of accelerators its devices. The command of the first pod with one is the
+launch; variables of its container stand before it.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
 from .manifests import as_script
 from .models import model_in, named_model, of_named
-from .reader import Reader, check_experts
+from .reader import Reader
 from .recognise import backend_of, check_files, check_launched, recognised
 from .settings import settings_of
 from .syntaxes import syntax_of
+from .words import check_experts
 
 MOST_FILES = 20
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from perfgrid.catalog.schema import convert
-from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
+from perfgrid.engine.errors import PerfgridError, nearest
 
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import OFF, could_change
+from .kinds import NOT_MODELLED, OFF, could_change
 from .lists import LISTS
 from .settings import Settings
 from .stops import Stop, refuse
+from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
 
 _DEFAULT = "not stated: the default of {title}"
-NOT_MODELLED = "not modelled"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
-NULL = "null"  # in a case: a key that is stated and not in effect
-UNSET = ("null", "none", "", "auto")  # values of a key that is not in effect, or left to another one
-NO_WORDS = {"null", "None", "", "true", "True", "false", "False"}  # of a list
-TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 class Reader:
@@ -33,7 +27,7 @@ class Reader:
 
     def __init__(self, form: Format, version: str, settings: Settings, leave_out: Iterable[str] = ()):
         self.form, self.version = form, version
-        self.left_out = {_plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
+        self.left_out = {plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
         self.stops: list[Stop] = []
         self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
@@ -112,15 +106,15 @@ class Reader:
             if beyond := sorted(words_of(value) - held - NO_WORDS):
                 self._stop(key, " ".join(beyond), f"is {NOT_MODELLED}", cases[0].quantity)
             return
-        words = [word for case in cases for word in _words(case.keys[key])]
-        if not any(_equal(value, word) for word in words):
+        words = [word for case in cases for word in in_list(case.keys[key])]
+        if not any(equal(value, word) for word in words):
             known = ", ".join(dict.fromkeys(text_of(word) for word in words if word is not False))
             self._stop(key, text_of(value), f"is not understood (known: {known})", cases[0].quantity)
 
     def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> None:
         """Remember why the job cannot be read as it stands."""
         shown = self.form.shown(key)
-        if _plainly(key) not in self.left_out and _plainly(shown) not in self.left_out:
+        if plainly(key) not in self.left_out and plainly(shown) not in self.left_out:
             told = f"give --set {quantity}=... or " if quantity in glossary() else how
             file = self.files.get(key, "")
             self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
@@ -141,7 +135,7 @@ class Reader:
         if row.kind in LISTS:
             found, note = LISTS[row.kind](text, where)
         else:
-            found = _converted(row, value, where)
+            found = converted(row, value, where)
         if row.quantity in self.found and self.found[row.quantity] != found:
             first = self.origins[row.quantity]
             raise PerfgridError(
@@ -160,7 +154,7 @@ class Reader:
         for name in given:
             if name not in glossary():
                 raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
-        stated = {name: _plain(convert(glossary()[name], value, name), name) for name, value in given.items()}
+        stated = {name: plain(convert(glossary()[name], value, name), name) for name, value in given.items()}
         self._launched(stated.get("devices"), where)
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
@@ -333,8 +327,12 @@ class Reader:
             if name in names and key in self.settings:
                 raise PerfgridError(
                     f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
-                    f"before this one, or --set {name}=..."
+                    f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
                 )
+
+    def _key_of(self, name: str) -> str:
+        """The key that states a quantity."""
+        return next((self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name), name)
 
     @staticmethod
     def _divided(values: Mapping[str, Any]) -> bool:
@@ -366,8 +364,8 @@ class Reader:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
         others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
-        others = [key for key in others if key not in self.form.keys]  # what also states a quantity of its own
-        others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
+        others = [key for key in dict.fromkeys(others) if key not in self.form.keys]  # these state one of their own
+        others = [key for key in others if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
             return  # the files leave it open
         self.found[quantity] = case.value
@@ -382,7 +380,8 @@ class Reader:
             text = " ".join(map(self._said, others))
             why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
             self.unexpressed.append((others, (text, "", why)))
-            if self.form.strict and case.value != USUAL:
+            known = all(stop.key != self.form.shown(others[0]) for stop in self.stops)
+            if self.form.strict and case.value != USUAL and known:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
         elif not keys and quantity in glossary() and not case.note:
             self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
@@ -397,7 +396,7 @@ class Reader:
         alike = [
             case
             for case in cases
-            if key in case.keys and any(_equal(self.settings[key], w) for w in _words(case.keys[key]))
+            if key in case.keys and any(equal(self.settings[key], w) for w in in_list(case.keys[key]))
         ]
         beside = dict.fromkeys(
             other for case in alike for other, wanted in case.keys.items() if other != key and wanted is not False
@@ -420,88 +419,9 @@ class Reader:
             if isinstance(wanted, bool):
                 if (value is not None and text_of(value).lower() not in (*FALSE, *UNSET)) != wanted:
                     return False
-            elif value is None and NULL in _words(wanted):
+            elif value is None and NULL in in_list(wanted):
                 if key not in self.settings:
                     return False
-            elif value is None or not any(_equal(value, word) for word in _words(wanted)):
+            elif value is None or not any(equal(value, word) for word in in_list(wanted)):
                 return False
         return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
-
-
-def words_of(value: Any) -> set[str]:
-    """The words of a list as any syntax states it."""
-    return set(re.split(r"[\s,\[\]'\"]+", "" if value is None else str(value)))
-
-
-def _words(wanted: Any) -> list[Any]:
-    return wanted if isinstance(wanted, list) else [wanted]
-
-
-def _equal(value: Any, word: Any) -> bool:
-    """Whether a stated value is a word of a case; true and false as any program spells them."""
-    text, wanted = text_of(value), text_of(word)
-    if isinstance(word, bool):
-        return (text.lower() not in FALSE) == word
-    if wanted.lower() in ("true", "false"):
-        return text.lower() in (TRUE if wanted.lower() == "true" else FALSE)
-    return fnmatchcase(text, wanted) if "*" in wanted else text == wanted
-
-
-def _plainly(key: str) -> str:
-    """A key as it is compared with those that the user leaves out."""
-    return key.lstrip("-").replace("_", "-")
-
-
-def _converted(row: Key, value: Any, where: str) -> Any:
-    """The value of a key in perfgrid's form. PerfgridError for what it may not hold."""
-    text = text_of(value)
-    variable = glossary().get(row.quantity)
-    kind = row.kind or (variable.kind if variable else "integer")
-    if kind == "switch":
-        return (text.lower() not in FALSE) != row.inverted
-    if kind == "flag":
-        if text.lower() not in (*TRUE, *FALSE):
-            raise PerfgridError(f"{where} needs true or false, found {text!r:.60}")
-        return (text.lower() in TRUE) != row.inverted
-    if kind in ("text", "label", "code"):
-        if row.words and text not in row.words and variable is not None:
-            raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
-        return row.words.get(text, text)
-    if row.words and text not in row.words:
-        raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
-    text = row.words.get(text, text)
-    try:
-        number = float(text.split()[0] if text.split() else text)
-    except ValueError:
-        raise PerfgridError(f"{where} needs a number, found {text!r:.60}") from None
-    if variable is not None and variable.kind in ("integer", "number"):
-        return _plain(convert(variable, number, where), row.quantity)
-    if kind == "integer" and (number != int(number) if abs(number) < 1e18 else True):
-        raise PerfgridError(f"{where} needs a whole number, found {text!r:.60}")
-    return int(number) if kind == "integer" else number
-
-
-def check_experts(values: Mapping[str, Any], where: str) -> None:
-    """PerfgridError where the experts' ranks do not divide those of a stage."""
-    if "ep" not in values or "etp" not in values:
-        return
-    ranks = values.get("tp", 1) * values.get("cp", 1) * values.get("dp", 1)
-    if ranks % (values["ep"] * values["etp"]):
-        raise PerfgridError(
-            f"{where}ep {values['ep']} x etp {values['etp']} does not divide the {ranks} ranks tp x cp x dp of a stage"
-        )
-
-
-def text_of(value: Any) -> str:
-    """A value of a setting as one short line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return shortened(printable(str(value)), 200)
-
-
-def _plain(value: Any, name: str) -> Any:
-    variable = glossary()[name]
-    value = variable.word(value)
-    return int(value) if variable.kind == "integer" and isinstance(value, float) else value

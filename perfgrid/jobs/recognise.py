@@ -145,8 +145,8 @@ def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[s
     if best.strict and len(unknown) > len(stated) / 2:
         near = ", ".join(f"{name} ({scores[name][0]})" for name in ranked if scores[name][0])
         raise PerfgridError(
-            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such as "
-            f"{shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
+            f"{', '.join(texts)}: the format is not recognised: {len(unknown)} of {len(stated)} keys are of none, such "
+            f"as {shortened(', '.join(unknown[:4]), 100)}; name it with --format if it is one of (keys known): {near}"
         )
 
 

@@ -30,7 +30,7 @@ def megatron(text, **options):
     [
         (
             "--tensor-model-parallel-size 3",
-            r"devices 16 \(--nnodes 2 and --nproc-per-node 8\) is not a multiple of tp 3 \(--tensor-.*\) x cp 1 x pp 1 = 3$",
+            r"devices 16 \(--nnodes 2 and --nproc-per-node 8\) is not a multiple of tp 3 \(--tensor-.*\) x cp 1 x pp 1",
         ),
         ("--micro-batch-size 3 --global-batch-size 64", "global_batch 64 .*--global-batch-size.*microbatch 3"),
         (f"{BATCH} --micro-batch-size two", "run.sh: --micro-batch-size needs a number, found 'two'"),

@@ -60,7 +60,7 @@ def test_an_axis_that_is_left_open_takes_the_other_devices():
 
 
 def test_a_misspelt_degree_is_unknown_with_the_nearest_name():
-    with pytest.raises(PerfgridError, match="ici_fdsp_parallelism 8 is unknown .* the layout; did you mean 'ici_fsdp_"):
+    with pytest.raises(PerfgridError, match=r"ici_fdsp_parallelism 8 is unknown .* layout; did you mean 'ici_fsdp_"):
         read_job(MAXTEXT.replace("ici_fsdp", "ici_fdsp"), devices=2)
     for text, wrong, near in (
         ("python -m sglang.launch_server --model Qwen/Qwen3-8B --tp-size 2 --ep-sizes 2", "--ep-sizes", "ep-size"),

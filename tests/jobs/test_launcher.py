@@ -10,7 +10,8 @@ from perfgrid.jobs.read import read_job
 
 from .test_bad_input import LLAMA
 
-TRAIN = f"pretrain_gpt.py {LLAMA} --vocab-size 128256 --micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 4 "
+BATCH = "--micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 4"
+TRAIN = f"pretrain_gpt.py {LLAMA} --vocab-size 128256 {BATCH} "
 SIXTEEN = "#!/bin/bash\n#SBATCH --nodes=16 --gpus-per-node=4\n"
 
 
@@ -122,10 +123,10 @@ def test_a_mesh_that_the_framework_fills_states_the_devices_by_its_equation():
 
 
 def test_a_key_of_the_framework_and_the_launcher_must_agree():
-    text = "trainer.num_nodes=4 trainer.devices=8 trainer.precision=bf16 model.micro_batch_size=1 model.global_batch_size=64"
+    text = "trainer.num_nodes=4 trainer.devices=8 trainer.precision=bf16 model.micro_batch_size=1"
     head = "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
     assert devices(f"{head}srun python train.py {text}", format="nemo-1") == 32
-    with pytest.raises(PerfgridError, match="trainer.num_nodes 4 contradicts #SBATCH --nodes=2: both state nodes"):
+    with pytest.raises(PerfgridError, match=r"trainer.num_nodes 4 contradicts #SBATCH --nodes=2: both state nodes"):
         devices(f"{head.replace('=4', '=2')}srun python train.py {text}", format="nemo-1")
 
 
@@ -183,7 +184,7 @@ spec:
 def test_pods_of_kubernetes_are_nodes():
     assert devices(PYTORCH.replace("RUN", TRAIN)) == 32
     with pytest.raises(
-        PerfgridError, match="--nnodes 2 and .* contradicts PyTorchJob --nodes=4 and .*: 16 or 32 devices"
+        PerfgridError, match=r"--nnodes 2 and .* contradicts PyTorchJob --nodes=4 and .*: 16 or 32 devices"
     ):
         devices(PYTORCH.replace("RUN", TRAIN).replace("$PET_NNODES", "2"))
     words = ", ".join(f'"{word}"' for word in TRAIN.split())

@@ -1,7 +1,7 @@
 """What is written is taken by the frameworks: by lists of their keys always, by their own parsers where these are.
 
-The lists in ``perfgrid/jobs/keys`` are what ``parsers.py`` reads from the parsers: name, type, legal values, default, and the first
-version of the last three that has it. The parsers run in environments of their own,
+The lists in ``perfgrid/jobs/keys`` are what ``parsers.py`` reads from the parsers: name, type, legal values, default,
+and the first version of the last three that has it. The parsers run in environments of their own,
 ``$PERFGRID_PARSERS/NAME/bin/python`` (gigabytes, so these tests are slow ones).
 """
 
