@@ -17,7 +17,7 @@ from tools.console import recut
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
-MOST = 148_000  # bytes of all pages together
+MOST = 160_000  # bytes of all pages together
 GALLERY = ROOT / "docs" / "gallery.md"  # written by tools/gallery.py from the studies
 PAPERS_PAGE = ROOT / "docs" / "papers.md"  # written by tools/papers.py from the notebooks
 EXAMPLES = ROOT / "docs" / "examples.md"  # a command each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .explain import elasticities_at
 from .number_text import number
 
 DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %
-ENTRIES = ("price",)  # tables of which every amount is an input of its own, whether it decides or not
+PAID = ("price",)  # tables of which every amount is shown, whether it decides or not
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,18 @@ def assumptions(
     `ledger`. Numbers alone have elasticities. Errors as of `explain`.
     """
     index = index_of(study.space, at)
-    known = {one.quantity: one for one in ledger(study, origins)}
     effects = {name: _whole(elasticities_at(study, index, name)) for name in of}
     variables, entries = study.catalog.variables, entries_at(study.space, index, TABLES, study.defaults)
-    tables = {table: one.status for table, one in known.items() if table in TABLES}
+    known = {one.quantity: _here(one, entries) for one in ledger(study, origins) if _concerns(one, entries)}
     found = {name: _assumption(one, variables, effects) for name, one in known.items()}
     for name in study.graph().leaves:
         variable = given(variables, name)
         if variable is None or variable.name in found or variable.of not in entries:
             continue
-        status: Status = "assumed" if tables.get(variable.of) == "assumed" else "implied"
-        stated = Input(
-            variable.name, _value(study, name, index, variable), status, f"{variable.of} {entries[variable.of]}"
-        )
-        found[variable.name] = _assumption(stated, variables, effects, name)
+        table = known.get(variable.of)
+        status: Status = "assumed" if table is not None and table.status == "assumed" else "implied"
+        one = Input(variable.name, _value(study, name, index, variable), status, variable.of)
+        found[variable.name] = _assumption(one, variables, effects, name)
     order = {"stated": 0, "implied": 1, "assumed": 2}
     return sorted(
         found.values(), key=lambda one: (order[one.status], -max(map(abs, one.effects.values()), default=0.0))
@@ -74,12 +72,17 @@ def assumptions(
 
 def shown(found: Sequence[Assumption]) -> list[Assumption]:
     """Those that a reader needs: what is stated or assumed outside entries, and what of entries decides or is paid."""
+    return [one for one in found if one.decides or one.status == "stated" or one.by not in TABLES or one.by in PAID]
 
-    def named(one: Assumption) -> bool:
-        table, _, entry = one.by.partition(" ")
-        return not (table in TABLES and entry) or table in ENTRIES
 
-    return [one for one in found if one.decides or one.status == "stated" or named(one)]
+def _concerns(one: Input, entries: Mapping[str, str]) -> bool:
+    """Whether what is stated of an entry is stated of one of these."""
+    return one.entry is None or one.entry in entries.items()
+
+
+def _here(one: Input, entries: Mapping[str, str]) -> Input:
+    """A table with the entry of the design alone."""
+    return replace(one, value=entries[one.quantity]) if one.quantity in entries else one
 
 
 def _whole(elasticities: Mapping[str, float]) -> dict[str, float]:

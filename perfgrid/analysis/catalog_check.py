@@ -16,6 +16,8 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
 from perfgrid.formulas import PARAMETERS, every_formula
 
+from .catalog_effects import effects
+
 PARAMETER_TOLERANCE = 0.01  # between a published and a counted number of parameters
 PEAK_TOLERANCE = 0.05  # between a stated peak rate and cores x clock x operations
 COUNTED = ("total_parameters", "parameters_per_token", "key_value_cache_width", "output_head_parameters")
@@ -47,9 +49,9 @@ def counted_parameters(values: Mapping[str, Any]) -> dict[str, float]:
 def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[Remark]:
     """Remarks on the entries and references that one set of files states, in their order.
 
-    Values of a user without a source, memory in GB, published against counted parameters, peak rate against cores x
-    clock x operations, estimates without a range, references that nothing cites (``built_in``: formulas may cite them
-    too).
+    Values of a user without a source or without effect, memory in GB, published against counted parameters, peak rate
+    against cores x clock x operations, estimates without a range, references that nothing cites (``built_in``: formulas
+    may cite them too).
     """
     for kind, definitions in layer.definitions.items():
         for name, definition in definitions.items():
@@ -59,6 +61,7 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
             checks = (
                 *(_unsourced(entry, definition), _parameters(entry), _peak(entry)),
                 *(_capacity(entry, stated), _estimates(entry, stated)),
+                *([] if built_in else [effects(catalog, entry)]),
             )
             yield from (Remark(f"{kind} {name}", sentence) for sentence in chain(*checks))
     cited = {source for table in catalog.tables.values() for e in table.values() for source in e.sources.values()}

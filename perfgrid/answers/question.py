@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf, lcm, log2, nan
 from numbers import Integral
@@ -197,7 +197,7 @@ def question(
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
     known, entry, named = catalog, model_of(catalog, model), []
-    catalog = replace(catalog, tables={**catalog.tables, "model": {**catalog.tables["model"], entry.name: entry}})
+    catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
         catalog, name = with_device(catalog, device)
         named += [name] if name not in named else []

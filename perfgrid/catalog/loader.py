@@ -51,6 +51,12 @@ class Catalog:
         """An entry by table and name; PerfgridError with the nearest legal names if there is none."""
         return _entry_of(self.tables, kind, name, "")
 
+    def with_entry(self, entry: Entry) -> Catalog:
+        """A copy with one entry more, or another one of its name."""
+        tables = {**self.tables, entry.kind: {**self.tables[entry.kind], entry.name: entry}}
+        files = {file: without_source(file) for file in entry.sources.values() if file not in self.references}
+        return replace(self, tables=tables, references={**self.references, **files})
+
     def with_values(self, settings: Mapping[str, Any]) -> Catalog:
         """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
         row of a vector (``topology.rail-optimized.tier_hops.scale_out``).

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.answers.saved import save_study
+from perfgrid.answers.saved import FILES
+from perfgrid.catalog import load_catalog
+from perfgrid.catalog.loader import entry_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.jobs.design import launch_of
@@ -19,7 +22,9 @@ from perfgrid.jobs.formats import Format, format_of
 from perfgrid.jobs.syntaxes import COMMENTED
 from perfgrid.printing.console import err, print_line
 from perfgrid.results.files import check_output, write_text
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study, build_study
+
+QUESTION = "--on"  # stands for the file of entries that a question changes
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,13 @@ class Launcher:
 
 def answer_design(found: xr.Dataset, catalog: Iterable[Path]) -> tuple[Study, dict[str, Any]]:
     """The study of an answer of ``train`` or ``serve``, and the labels of its best design."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "study.toml"
-        save_study(found, path, catalog)
-        study = load_study(path)
+    files = tuple(catalog)
+    known = load_catalog(*files)
+    for kind, text in json.loads(found.attrs[FILES]).items():
+        for name, stated in tomllib.loads(text).items():
+            if name != "kind":
+                known = known.with_entry(entry_of(kind, name, stated, QUESTION, *files))
+    study = build_study(tomllib.loads(found.attrs["study"]), "the question", known)
     return study, best_labels(study, found, found.attrs["objective"], found.attrs["sense"])
 
 

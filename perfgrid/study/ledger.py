@@ -32,7 +32,8 @@ FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the
 class Input:
     """One input: its value as text, by whom it is stated or what it follows from, and whether an output rests on it.
 
-    ``single``: it is stated of one entry and for this study, and not in a file that serves others.
+    ``single``: it is stated of one entry and for this study, and not in a file that serves others; ``entry``: the
+    table and the entry that it is stated of.
     """
 
     quantity: str
@@ -41,6 +42,7 @@ class Input:
     by: str
     read: bool = True
     single: bool = False
+    entry: tuple[str, str] | None = None
 
     @property
     def text(self) -> str:
@@ -136,8 +138,8 @@ def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
                 if said if file == OVERRIDE else not _differs(study, entry, quantity):
                     continue
                 text = value_text(variables[quantity], entry.values[quantity]).strip('"')
-                by = f"{table} {name}" + ("" if file == OVERRIDE else f", {file}")
-                yield Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE)
+                by = f"{table} {name}" if file == OVERRIDE else file
+                yield Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE, (table, name))
 
 
 def _differs(study: Study, entry: Entry, quantity: str) -> bool:

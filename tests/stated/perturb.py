@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from perfgrid.formulas import registry_of
 from perfgrid.study.ledger import read_by, unread
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study, build_study
-from perfgrid.study.tables import entries_at
+from perfgrid.study.tables import OWN as OWN_ENTRIES
+from perfgrid.study.tables import USUAL, USUAL_IN_SERVING, entries_at
 
 _FILE = tomllib.loads(Path(__file__).with_name("bases.toml").read_text())
 BASES: dict[str, dict[str, Any]] = {
@@ -32,6 +33,10 @@ BASES: dict[str, dict[str, Any]] = {
 }
 CHANGED, REFUSED, NAMED, EXCEPTED, SILENT = "changed", "refused", "named", "excepted", "silent"
 WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
+EXCEPTIONS = {  # quantities of which a statement may be silent, and why
+    "synchronous_matrix_share": "the products of the designs are full of work for every instruction",
+    "lane_rate": "whole lanes of every rate: the networks of the designs fill theirs",
+}
 LAYOUT = ("devices", "tp", "pp", "dp")
 OWN = "stated-here"  # name of an entry of a user's file
 
@@ -81,6 +86,8 @@ def outcome(variable: Variable, way: str) -> tuple[str, str]:
     if variable.reader:
         return EXCEPTED, variable.reader
     holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
+    if way in ("own", "bracket"):
+        holding = [name for name in holding if variable.of in BASES[name]["axes"]]
     reading = [name for name in holding if variable.name in base(name).read]
     reading.sort(key=lambda name: _current(variable, base(name)) == variable.default_value)  # where it is stated, first
     found = (REFUSED, "no design has such an entry")
@@ -132,13 +139,12 @@ def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
     if way == "bracket":
         catalog, new = with_device(catalog, f"{entry}[{name}={_text(value)}]")
     else:
-        new, known = OWN, catalog.tables[variable.of]
+        new = OWN
         own_values: dict[str, Any] = (
             {name: value} if variable.block is None else {variable.block: _block(catalog, variable, entry, value)}
         )
         made = entry_of(variable.of, new, {"extends": entry, "title": "own", **own_values}, "own.toml")
-        catalog = replace(catalog, tables={**catalog.tables, variable.of: {**known, new: made}})
-        catalog = replace(catalog, references={**catalog.references, "own.toml": "own"})
+        catalog = catalog.with_entry(made)
     return build_study(_with(content, "axes", variable.of, [new]), own.name, catalog)
 
 
@@ -176,6 +182,9 @@ def alternatives(variable: Variable, own: Base) -> Iterator[Any]:
     if variable.axis is not None:
         yield from _vectors(variable, value, others)
         return
+    named = next((table for table, name in (OWN_ENTRIES | USUAL).items() if name == variable.name), "software")
+    if variable.name in (*OWN_ENTRIES.values(), *USUAL.values(), *USUAL_IN_SERVING.values()):
+        others = list(load_catalog().tables[named])  # the variable names an entry
     seen = [variable.word(value)] if value is not None else []
     for one in (*_near(variable, value, own), *others):
         if one not in seen and len(seen) < 8:

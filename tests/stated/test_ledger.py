@@ -176,6 +176,31 @@ def test_commands_warn_of_what_has_no_effect(tmp_path):
     assert "note: scale_up_size of gb200 replaces tier_size_limit.scale_up 72" in found.err
 
 
+def test_the_check_of_a_catalog_names_what_has_no_effect(tmp_path):
+    (tmp_path / "mine.toml").write_text(OWN + 'clock_frequency = "3 GHz"\npeak_fp4_rate = "30 PFLOP/s"\n')
+    found = run(tmp_path, ["catalog", "check", "mine.toml"]).out
+    assert "no answer about training, serving or cost rests on clock_frequency" in found
+    assert "scale_up_size of mine replaces tier_size_limit.scale_up 72" in found
+    assert "rests on peak_fp4_rate" not in found
+
+
+def test_collectives_read_the_domain_and_the_rate_that_are_stated():
+    """Row 4: on the fabric that a device is mostly used with, nothing that was stated of it had an effect."""
+    asked = {"workload": "collectives", "outputs": ["collective_time"], "axes": {"device": ["gb200"]}}
+    asked["workload_parameters"] = {
+        "group_size": 144,
+        "message_size": "64 MiB",
+        "devices": 576,
+        "collective": "all_reduce",
+    }
+    usual, slow, small = (
+        pg.evaluate(pg.Study.make(**asked, overrides=overrides), dtype="float64").collective_time.item()
+        for overrides in ({}, {"scale_out_bandwidth": "2 GB/s"}, {"scale_up_size": 8})
+    )
+    assert slow > 1.5 * usual
+    assert small > 1.1 * usual
+
+
 def test_every_given_quantity_is_read_by_a_formula_or_names_its_reader():
     read = set()
     for workload in WORKLOADS:

@@ -30,16 +30,16 @@ def print_assumptions(
     every = assumptions(study, at, of, origins)
     some = shown(every)
     rows = [(one.status, one.quantity, one.value, one.by, *_effects(one, of)) for one in some if _in_table(one)]
-    headers = ("", "input", "value", "from", *of)
+    headers = ("status", "input", "value", "from", *of)
     out.print()
     out.print("Inputs of the best design; the last columns: what 1% more of an input changes")
-    print_table(headers, rows, right=headers[4:], prose=headers[2:4])
+    print_table(headers, rows, right=headers[4:], prose=headers[2:4], groups=1)
     still = [one for one in some if not _in_table(one)]
     for status, by in dict.fromkeys((one.status, one.by) for one in still):
         own = (f"{one.quantity} {one.value}" for one in still if (one.status, one.by) == (status, by))
         out.print_items(f"{status}, {by}:", own)
     rest = len(every) - len(some)
-    out.print(f"{rest:,} more inputs of the entries above change neither by 0.01% (--json lists them)")
+    out.print(f"{rest:,} more inputs of these entries change it by less than 0.01% (--json lists them)")
 
 
 def _in_table(one: Assumption) -> bool:
