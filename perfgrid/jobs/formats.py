@@ -13,26 +13,22 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from math import nan, prod
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.catalog import Variable, load_catalog
-from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
 from .kinds import covers
 from .syntaxes import TABLES, Syntax
+from .tables import FOLDER, whole
 
-FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
 BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
-OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
-JOINED = ("cases", "unpriced", "fallbacks", "needed", "refused", "products", "files")  # own rows, then inherited ones
 Number = int | float
 
 
@@ -301,66 +297,11 @@ def formats() -> dict[str, Format]:
     """Every format by its name."""
     found = {}
     for path in sorted(FOLDER.glob("*.toml")):
-        content = _whole(path)
+        content = whole(path.stem)
         try:
             found[path.stem] = Format(**content, name=path.stem)
         except ValidationError as error:
             raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
-    return found
-
-
-def _whole(path: Path) -> dict[str, Any]:
-    """The table of a format with those that it extends or includes; cases without any key stand last."""
-    content = from_toml(read_text(path), f"{path}: ")
-    names = [content["extends"].partition("@")[0]] if "extends" in content else []
-    names += content.get("includes", [])
-    bases = dict.fromkeys(one for name in names for one in (name, *_whole(FOLDER / f"{name}.toml")["bases"]))
-    found = _including(_extended(content))
-    found["cases"] = sorted(found.get("cases", []), key=lambda case: not (case.get("keys") or case.get("contains")))
-    return found | {"bases": list(bases)}
-
-
-def _including(content: dict[str, Any]) -> dict[str, Any]:
-    """The table of a format with keys, cases and reasons of those that it includes, behind its own."""
-    for name in content.pop("includes", []):
-        other = _whole(FOLDER / f"{name}.toml")
-        for part in ("keys", "aliases"):
-            content[part] = {**other.get(part, {}), **content.get(part, {})}
-        for part in ("cases", "unpriced", "files"):
-            content[part] = [*content.get(part, []), *other.get(part, [])]
-        ignored = content.get("ignored", {})
-        content["ignored"] = {
-            why: [*ignored.get(why, []), *other.get("ignored", {}).get(why, [])]
-            for why in dict.fromkeys((*ignored, *other.get("ignored", {})))
-        }
-    return content
-
-
-def _extended(content: dict[str, Any]) -> dict[str, Any]:
-    """The table of a format, with that of a version of the format that it extends: its own rows come first."""
-    if (base := content.pop("extends", None)) is None:
-        return content
-    name, _, version = base.partition("@")
-    whole = _whole(FOLDER / f"{name}.toml")
-    whole.pop("bases")
-    found = {name: value for name, value in whole.items() if name not in OF_ONE}
-    place = whole["versions"].index
-    until = place(version) if version else len(whole["versions"]) - 1
-
-    def has(row: dict[str, Any]) -> bool:
-        since, end = row.pop("since", None), row.pop("until", None)
-        return (since is None or place(since) <= until) and (end is None or until < place(end))
-
-    found["keys"] = {key: row for key, row in found["keys"].items() if has(row)}
-    found["cases"] = [case for case in found["cases"] if has(case)]
-    for name, value in content.items():
-        if isinstance(value, dict) and isinstance(found.get(name), dict) and name != "defaults":
-            more = {k: [*v, *found[name].get(k, [])] for k, v in value.items() if isinstance(v, list)}
-            found[name] = {**found[name], **value, **(more if name == "ignored" else {})}
-        elif name in JOINED:
-            found[name] = [*value, *found.get(name, [])]
-        else:
-            found[name] = value
     return found
 
 
