@@ -204,7 +204,7 @@ def test_a_format_names_quantities_that_exist(name):
     own |= {"grouped", "latent", "rotary", "norms", "positions", "hidden_dropout", "attention_dropout", "expert_layers"}
     own |= {name for product in form.equations(writing=True) for name, _, _ in product.when}
     own |= {"shared_expert_size", "module", "running_limit", form.named}
-    own |= {"wrapped", "overlapped", "hybrid", "fully_sharded"}  # read, and as every design has them
+    own |= {"wrapped", "overlapped", "hybrid", "fully_sharded", "resumed"}  # read, and as every design has them
     own |= {row.quantity for row in form.fallbacks} | {row.of for row in form.fallbacks}
     own |= {name for row in (*form.fallbacks, *form.needed) for name, _, _ in conditions_in(row.when)}
     for row in (*form.keys.values(), *form.cases):
