@@ -164,7 +164,7 @@ def test_devices_are_those_that_the_launch_has_or_are_asked_for():
 
 def test_keys_that_are_left_to_the_trainer_state_nothing():
     """DeepSpeed's "auto" in any order of the files, and an empty word; numbers that differ contradict each other."""
-    table = "model_name_or_path: meta-llama/Llama-3.1-8B\nbf16: true\nper_device_train_batch_size: 1\nblock_size: 512\n"
+    table = "model_name_or_path: llama-3.1-8b\nbf16: true\nper_device_train_batch_size: 1\nblock_size: 512\n"
     assert read_job(table + "fsdp: ''\ndeepspeed:\n").values["zero"] == 0
     auto = '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"}, '
     files = {"z.json": auto + '"zero_optimization": {"stage": 1}}'}
