@@ -13,7 +13,7 @@ from typer import Argument, Option
 from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
@@ -124,8 +124,11 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
 
 
 def misspelled(job: Job) -> list[tuple[str, str]]:
-    """Unknown keys that are close to a key which states a quantity, and why each is ignored."""
-    return [(key, why) for key, _, why in job.ignored if why.startswith(UNKNOWN) and "did you mean" in why]
+    """Unknown keys, and why each is ignored: one for each that is close to a known key, one for the others."""
+    unknown = [(key, why) for key, _, why in job.ignored if why.startswith(UNKNOWN)]
+    near = [(key, why) for key, why in unknown if "did you mean" in why]
+    others = [(key, why) for key, why in unknown if "did you mean" not in why]
+    return near + ([(shortened(", ".join(key for key, _ in others), 200), others[0][1])] if others else [])
 
 
 def print_job(job: Job) -> None:

@@ -11,6 +11,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from perfgrid.engine.errors import PerfgridError
 
 from .shell import is_unread
 
@@ -97,7 +100,8 @@ class Launched:
     unread: tuple[str, ...] = ()
 
 
-def allocation_of(texts: Iterable[str]) -> Layer:
+@lru_cache(maxsize=8)
+def allocation_of(texts: tuple[str, ...]) -> Layer:
     """The allocation that ``#SBATCH`` lines of some texts, or a manifest, ask for; later ones replace earlier ones."""
     words, before = list[str](), "#SBATCH "
     for text in texts:
@@ -126,24 +130,38 @@ def variables_of(allocation: Layer) -> dict[str, str]:
 
 
 def launched_by(
-    words: list[str], allocation: Layer, variables: Mapping[str, str], text: str = ""
+    words: list[str], allocation: Layer, variables: Mapping[str, str], around: Layer | None = None
 ) -> tuple[Launched, list[str]]:
     """The devices of a command, and its words from the program on that launchers start.
 
-    ``text``: the script of the command. A step around a command string (``srun -N 2 bash -c "..."``) is read from it.
+    ``around``: the step of the script that starts command strings, of which the command may be one.
     """
     step, elastic, rest = Layer(), None, words
     place = _first(rest, STEPS)
     if place is not None:
         step, behind = _read(rest[place + 1 :], _name(rest[place]), f"{_name(rest[place])} ")
         rest = [*rest[:place], *behind]
-    elif found := _step_around(text, variables):
-        step = found
+    elif around is not None:
+        step = around
     place = _first(rest, ELASTIC)
     if place is not None:
         elastic, behind = _read(rest[place + 1 :], "torchrun", "")
         rest = behind
     return _devices(allocation, step, elastic, variables), rest
+
+
+def chosen(launched: Launched, devices: int | None, where: str) -> Mapping[str, int]:
+    """What launchers state; PerfgridError where two contradict each other and the user does not choose one of them."""
+    if launched.other is None or not launched.values:
+        return launched.values
+    number, words = launched.other
+    first = launched.values.get("devices")
+    if devices is None or devices not in (number, first):
+        raise PerfgridError(
+            f"{where}{launched.origins.get('devices') or launched.origins['nodes']} contradicts {words}: "
+            f"{first or 'no'} or {number or 'other'} devices: choose with --devices"
+        )
+    return {} if devices == number else launched.values
 
 
 def _first(words: list[str], names: Iterable[str]) -> int | None:
@@ -190,8 +208,8 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
     return Layer(stated, said, tuple(unread)), words[i:]
 
 
-def _step_around(text: str, variables: Mapping[str, str]) -> Layer | None:
-    """The step that starts a command string: the one of a script whose words before a quote end in a shell."""
+def step_around(text: str, variables: Mapping[str, str]) -> Layer | None:
+    """The one step of a script that states something, by the words before a quote: ``srun -N 2 bash -c "..."``."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     found = []
     for name, words in _BEHIND_STEP.findall(joined):

@@ -15,6 +15,7 @@ from .formats import Format, glossary
 OWN_NAME = "job-model"
 OWN_SOURCE = "huggingface2026models"
 CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # equal in all models called the same
+SHAPE = (*CORE, "head_dim", "vocab_size", "expert_ffn_size", "experts_per_token")  # stated beside a name, they hold
 REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
 UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
@@ -150,9 +151,9 @@ def model_in(
         return found, False, []
     name = values.get(form.named or "")
     if name and (found := named_model(catalog, str(name))) is not None:
-        if shape.get("layers", found.values["layers"]) != found.values["layers"]:
-            return _changed(found, {"layers": shape["layers"]})
-        return found, False, []
+        stated = {n: values[n] for n in SHAPE if values.get(n) is not None}
+        differing = _differences(found, stated)
+        return _changed(found, {n: stated[n] for n in differing}) if differing else (found, False, [])
     if name:
         raise PerfgridError(f"{where}no model of the catalog is called {str(name)!r}: name one with --model")
     if "hidden_size" not in shape or "layers" not in shape:

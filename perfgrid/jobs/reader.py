@@ -11,6 +11,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
 from .kinds import NOT_MODELLED, OFF, could_change
+from .launcher import chosen
 from .lists import LISTS
 from .settings import Settings
 from .stops import Stop, refuse
@@ -19,6 +20,7 @@ from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plai
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 
 
@@ -29,6 +31,8 @@ class Reader:
         self.form, self.version = form, version
         self.left_out = {plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
         self.stops: list[Stop] = []
+        self.looked_up = 0
+        self.unsure: set[str] = set()  # quantities of which a word is not read
         self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
@@ -42,6 +46,7 @@ class Reader:
         }
         self.settings_devices = settings.devices
         self.settings, self.files = self._named(settings)
+        self._check_words(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
             row = form.unpriced_row(key, text_of(value))
@@ -111,6 +116,16 @@ class Reader:
             known = ", ".join(dict.fromkeys(text_of(word) for word in words if word is not False))
             self._stop(key, text_of(value), f"is not understood (known: {known})", cases[0].quantity)
 
+    def _check_words(self, settings: Settings) -> None:
+        """Stop at words that are not read, of keys that several of state one quantity: no default stands for them."""
+        for key, _, why in settings.unread if self.form.strict else ():
+            name = self.form.name_of(key)
+            quantities = [case.quantity for case in self.form.cases if name in case.keys or name in case.contains]
+            if quantities:
+                self.unsure |= {*quantities}
+                told = next((quantity for quantity in quantities if quantity in glossary()), quantities[0])
+                self._stop(name, settings.words.get(key, "").rpartition(": ")[2], f"is not read: {why}", told)
+
     def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> None:
         """Remember why the job cannot be read as it stands."""
         shown = self.form.shown(key)
@@ -120,7 +135,13 @@ class Reader:
             self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
 
     def _near(self, key: str) -> str:
-        return nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        """The names nearest to an unknown key: of the first few, as this takes time."""
+        self.looked_up += 1
+        return (
+            ""
+            if self.looked_up > MOST_LOOKED_UP
+            else nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        )
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
@@ -161,13 +182,10 @@ class Reader:
                 self._decide(quantity, stated)
         for name, value in stated.items():
             if self.found.setdefault(name, value) != value:
-                if name in self.origins and self.found[name] != USUAL:
-                    raise PerfgridError(
-                        f"{where}{name} is {text_of(self.found[name])} by {self.origins[name]}, not {text_of(value)}: "
-                        "change the file, or leave --set out"
-                        if name != "devices"
-                        else f"{where}{name} is {text_of(self.found[name])} by {self.origins[name]}, not {value}"
-                    )
+                if name in self.origins and self.found[name] != USUAL and name not in self.unsure:
+                    told = f"{name} is {text_of(self.found[name])} by {self.origins[name]}, not {text_of(value)}"
+                    how = "" if name == "devices" else ": change the file, or leave --set out"
+                    raise PerfgridError(f"{where}{told}{how}")
                 self.found[name] = value
         refuse([stop for stop in self.stops if stop.quantity not in stated])
 
@@ -176,16 +194,7 @@ class Reader:
         launched = self.settings_devices
         for word in launched.unread:
             self.ignored.append((word, "", "no number: the devices are left open"))
-        values = dict(launched.values)
-        if launched.other is not None and values:
-            number, words = launched.other
-            if devices not in (number, values.get("devices")) or not devices:
-                raise PerfgridError(
-                    f"{where}{launched.origins.get('devices') or launched.origins['nodes']} contradicts {words}: "
-                    f"{values.get('devices', 'no')} or {number or 'other'} devices: choose with --devices"
-                )
-            if devices == number:
-                return
+        values = chosen(launched, devices, where)
         parts = {n for product in self.form.equations() for n in (product.left, *product.right)}
         for name, value in values.items():
             if name != "devices" and name not in parts:

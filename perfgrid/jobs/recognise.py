@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, shortened
@@ -20,7 +21,7 @@ LEAST = 2  # keys that a format has to know
 EVERY: tuple[Syntax, ...] = ("python", *TABLES, "flags")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)\+?=", re.MULTILINE)
 _USED = re.compile(r"\$\{?(\w+)")
-_CONFIGURATION = re.compile(r"[\w./-]+[.](?:toml|ya?ml|json)\b")
+_CONFIGURATION = re.compile(r"(?<![\w./-])[\w./-]{1,300}[.](?:toml|ya?ml|json)\b")
 
 
 def recognised(texts: Mapping[str, str]) -> str:
@@ -116,8 +117,18 @@ def _started(texts: Mapping[str, str]) -> list[str]:
 
 
 def _stated(form: Format, texts: Mapping[str, str]) -> list[str]:
-    """The keys that some texts state, as a format reads them."""
-    return list(settings_of(texts, form.syntaxes, launchers=form.launchers, programs=form.programs).values)
+    """The keys that some texts state, as a format reads them: formats of one syntax read the same ones."""
+    syntaxes = tuple(dict.fromkeys(syntax_of(text, form.syntaxes) for text in texts.values()))
+    own = form.name if form.launchers else ""
+    return _keys(tuple(texts.items()), syntaxes if len(syntaxes) == 1 else form.syntaxes, own, form.programs)
+
+
+@lru_cache(maxsize=32)
+def _keys(
+    texts: tuple[tuple[str, str], ...], syntaxes: tuple[Syntax, ...], own: str, programs: tuple[str, ...]
+) -> list[str]:
+    launchers = formats()[own].launchers if own else {}
+    return list(settings_of(dict(texts), syntaxes, launchers=launchers, programs=programs).values)
 
 
 def _known(form: Format, texts: Mapping[str, str]) -> tuple[int, int]:

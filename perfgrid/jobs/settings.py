@@ -58,7 +58,7 @@ def settings_of(
     Without ``matters`` all parts are taken in. PerfgridError with
     the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
     """
-    allocation = allocation_of(texts.values())
+    allocation = allocation_of(tuple(texts.values()))
     found, script, chosen = Settings(), Script(variables=variables_of(allocation)), which is None
     for file, text in texts.items():
         syntax = syntax_of(text, tuple(syntaxes))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
 from perfgrid.engine.errors import PerfgridError, shortened
 
-from .launcher import Launched, Layer, launched_by, variables_of
+from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
 from .shell import Script, script_of
 
@@ -24,7 +24,8 @@ SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve")) 
 MODEL = "model"
 PROGRAMS = (".py", ".sh")
 MOST_REFERENCES = 8  # in one value, one behind the other
-_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.*[\w.]+)(?::([^{}]*))?)\}")
+LONGEST = 4096  # characters of a value with references
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
 _KEY = re.compile(r"\w+:")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
@@ -56,7 +57,10 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        return [Part(file, list(_put_in(dict(_table_in(text, file, syntax)), script.variables)))], []
+        table = _table(text, file, syntax)
+        if not isinstance(table, Mapping):
+            raise PerfgridError(f"{file}: holds no table of settings")
+        return [Part(file, list(_put_in(dict(_flat(table)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -71,22 +75,20 @@ def parts_of(
         own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
         return [Part(file, own)], script.notes
     read = _flags if syntax == "flags" else _pairs
+    around = step_around(text, script.variables)
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
-        devices, rest = launched_by(words, allocation or Layer(), script.variables, text)
+        devices, rest = launched_by(words, allocation or Layer(), script.variables, around)
         stated = [*_handed_on(words, script, launchers), *read(own or rest)]
         parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own), devices=devices))
     return parts, script.notes
 
 
-@lru_cache(maxsize=16)  # every format is tried on the same text
-def _table_in(text: str, file: str, syntax: Syntax) -> tuple[tuple[str, Any], ...]:
-    """The settings of a file that holds a table."""
-    table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
-    if not isinstance(table, Mapping):
-        raise PerfgridError(f"{file}: holds no table of settings")
-    return tuple(_flat(table))
+@lru_cache(maxsize=8)
+def _table(text: str, file: str, syntax: Syntax) -> Any:
+    """The table of a file: several formats look at the same one."""
+    return {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
 
 
 def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
@@ -151,9 +153,10 @@ def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
     if len(text) > LARGEST_FILE // 16:
         raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
             raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = list(yaml.safe_load_all(text)) if every else yaml.safe_load(text)
+        found = list(yaml.load_all(text, loader)) if every else yaml.load(text, loader)
     except (yaml.YAMLError, ValueError) as error:
         raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -177,7 +180,7 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
     """
     for key, value in table.items():
         for _ in range(MOST_REFERENCES):
-            if not isinstance(value, str) or not (found := _REFERENCE.search(value)):
+            if not isinstance(value, str) or len(value) > LONGEST or not (found := _REFERENCE.search(value)):
                 break
             name, default = found[1] or found[3], found[2] if found[1] else found[4]
             if name == "multiply" and default:
@@ -190,7 +193,7 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
                 name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
                 name = name if name.startswith(".") or not before else f"{before}.{name}"
             held = table.get(name, variables.get(name, default))
-            if held is None or held == value:
+            if held is None or held == value or value.count(found[0]) * len(str(held)) > LONGEST:
                 break
             value = held if found[0] == value else value.replace(found[0], str(held))
             value = None if value == "null" else value

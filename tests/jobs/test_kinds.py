@@ -14,6 +14,7 @@ from perfgrid.jobs.read import read_job
 from perfgrid.jobs.reader import Reader
 from perfgrid.jobs.recognise import recognised
 from perfgrid.jobs.settings import Settings
+from perfgrid.jobs.words import in_list
 
 from .test_bad_input import BATCH, megatron
 
@@ -72,12 +73,7 @@ def test_a_value_that_no_case_has_stops_every_strict_format(name):
     rows = {key for case in form.cases for key, word in case.keys.items() if not isinstance(word, bool)}
     checked = 0
     for key in sorted(rows):
-        words = [
-            w
-            for c in form.cases
-            if key in c.keys
-            for w in ([c.keys[key]] if not isinstance(c.keys[key], list) else c.keys[key])
-        ]
+        words = [word for case in form.cases if key in case.keys for word in in_list(case.keys[key])]
         if key in own or any(isinstance(word, bool) or "*" in str(word) for word in words):
             continue
         rows_of = [case for case in form.cases if key in case.keys]
@@ -276,3 +272,30 @@ def test_a_command_counts_the_keys_of_every_format():
     assert data["torchtitan"][UNKNOWN] == 0
     assert kind_of(formats()["megatron-lm"], "lr") == NO_EFFECT
     assert kind_of(formats()["megatron-lm"], "optimizer") == NOT_MODELLED
+
+
+def test_a_shape_beside_the_name_of_a_model_holds():
+    text = "train model_name=llama3.1-8b ici_fsdp_parallelism=8 per_device_batch_size=1 base_mlp_dim=8192"
+    job = read_job(text, format="maxtext")
+    assert job.model is not None
+    assert (job.own, job.model.values["ffn_size"], job.model.values["layers"]) == (True, 8192, 32)
+    assert any("but ffn_size 8192" in why for _, _, why in job.assumed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "quantity"),
+    [
+        ("--recompute-granularity $GRANULARITY", "recompute"),
+        ("--fp8-format $(choose)", "precision"),
+        ("--cp-comm-type ${COMM}", "cp_method"),
+    ],
+)
+def test_a_word_that_is_not_read_is_no_default(flags, quantity):
+    with pytest.raises(PerfgridError, match=rf"{flags.split()[0]} .*is not read: .* give --set {quantity}="):
+        megatron(f"{BATCH} {flags}")
+    default = glossary()[quantity].word(glossary()[quantity].default_value)
+    stated = {quantity: "bf16" if quantity == "precision" else default}
+    assert megatron(f"{BATCH} {flags}", stated=stated).values[quantity] == stated[quantity]
+    if quantity == "precision":  # what is read of the others does not decide
+        assert megatron(f"{BATCH} {flags}", stated={"precision": "fp8"}).values["precision"] == "fp8"
+    assert megatron(f"{BATCH} {flags}", ignore=[flags.split()[0]]).values["devices"] == 16

@@ -132,7 +132,7 @@ def test_a_key_of_the_framework_and_the_launcher_must_agree():
 
 def test_variables_of_slurm():
     allocation = allocation_of(
-        ["#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n"]
+        ("#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n",)
     )
     assert {
         name: variables_of(allocation)[name] for name in ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_GPUS_PER_NODE")
@@ -141,7 +141,7 @@ def test_variables_of_slurm():
         "SLURM_NTASKS": "6",
         "SLURM_GPUS_PER_NODE": "4",
     }
-    assert launched_by(["python", "a.py"], allocation_of(["#SBATCH --nodes=2-4\n#SBATCH --gpus-per-node=8\n"]), {})[
+    assert launched_by(["python", "a.py"], allocation_of(("#SBATCH --nodes=2-4\n#SBATCH --gpus-per-node=8\n",)), {})[
         0
     ].unread
 
