@@ -160,8 +160,8 @@ class Entry:
     values: Mapping[str, Value]
     sources: Mapping[str, str]
     details: Mapping[str, Detail] = field(default_factory=dict)
-    stated: Mapping[str, str] = field(default_factory=dict)
-    base: str = ""
+    stated: Mapping[str, str] = field(default_factory=dict, compare=False)
+    base: str = field(default="", compare=False)
 
     def with_value(self, quantity: str, value: Value) -> Entry:
         """A copy with one value that the user sets; what was said of the old value is dropped."""
