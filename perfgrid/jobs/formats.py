@@ -70,6 +70,7 @@ class Case(_Row):
     write: bool = True
     only: str | None = None  # written for models that have this, such as experts
     note: str = ""  # listed with what is assumed
+    means: str = ""  # what is said of an own quantity
 
 
 class Fallback(_Row):

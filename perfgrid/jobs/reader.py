@@ -380,7 +380,7 @@ class Reader:
         self.found[quantity] = case.value
         for key in keys:
             self.origins.setdefault(quantity, self._said(key))
-            self._understand(key, quantity, case.value)
+            self._understand(key, case.means or f"{quantity} = {text_of(case.value)}")
         if case.note:
             self.assumed.append(
                 (" ".join(map(self._said, keys)) or quantity, "" if keys else text_of(case.value), case.note)
@@ -413,8 +413,7 @@ class Reader:
         told = f" without a known value of {' or '.join(map(self.form.shown, beside))}" if beside else ""
         return f"is not understood{told}"
 
-    def _understand(self, key: str, quantity: str, value: Any) -> None:
-        meaning = f"{quantity} = {text_of(value)}"
+    def _understand(self, key: str, meaning: str) -> None:
         text = text_of(self.settings[key])
         for i, (shown, _, before) in enumerate(self.understood):
             if shown == self.form.shown(key):
