@@ -215,3 +215,12 @@ def _differences(entry: Entry, stated: Mapping[str, Any]) -> list[str]:
 
 def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value == int(value) else value
+
+
+_SAME_SHAPE |= {  # what fine-tuning starts from, of the same shape as a later model
+    **dict.fromkeys(("llama-7b", "vicuna-7b-v1.3", "vicuna-7b-v1.5"), "llama-2-7b"),
+    **dict.fromkeys(("llama-13b", "vicuna-13b-v1.3", "vicuna-13b-v1.5"), "llama-2-13b"),
+    **{f"qwen2-{size}": f"qwen-2.5-{size}" for size in ("7b", "72b")},
+    **{f"qwen2.5-coder-{size}": f"qwen-2.5-{size}" for size in ("7b", "14b", "32b")},
+    **{f"qwen2.5-math-{size}": f"qwen-2.5-{size}" for size in ("7b", "72b")},
+}

@@ -153,8 +153,8 @@ class Reader:
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
         where, note = f"{self.files[key]}: {self.form.shown(key)}", row.note
-        if row.kind in LISTS:
-            found, note = LISTS[row.kind](text, where)
+        if (entries := LISTS.get(row.kind or "")) is not None:
+            found, note = entries(text, where)
         else:
             found = converted(row, value, where)
         if row.quantity in self.found and self.found[row.quantity] != found:
