@@ -76,7 +76,8 @@ class Reader:
                     f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
                     f"({span}): state the version, as in --format {self.form.name}@{having}"
                 )
-            if name in values and text_of(values[name]) != text_of(value) and value is not None:
+            again = name in values and files[name] == settings.files[key] and value is not None
+            if again and text_of(values[name]) != text_of(value):
                 raise PerfgridError(
                     f"{settings.files[key]}: {self.form.shown(key)} {text_of(value)} contradicts "
                     f"{self.form.shown(name)} {text_of(values[name])}: they are one key"

@@ -164,8 +164,8 @@ def test_devices_are_those_that_the_launch_has_or_are_asked_for():
 
 def test_keys_that_are_left_to_the_trainer_state_nothing():
     """DeepSpeed's "auto" in any order of the files, and an empty word; numbers that differ contradict each other."""
-    table = "model_name_or_path: llama-3.1-8b\nbf16: true\nper_device_train_batch_size: 1\nblock_size: 512\n"
-    assert read_job(table + "fsdp: ''\ndeepspeed:\n").values["zero"] == 0
+    table = "model_name_or_path: llama-3.1-8b\nbf16: true\nper_device_train_batch_size: 1\nfsdp: ''\ndeepspeed:\n"
+    assert read_job(table).values["zero"] == 0
     auto = '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"}, '
     files = {"z.json": auto + '"zero_optimization": {"stage": 1}}'}
     files["t.sh"] = PLAIN.format("--deepspeed z.json --per_device_train_batch_size 2 --gradient_accumulation_steps 4")
@@ -173,7 +173,7 @@ def test_keys_that_are_left_to_the_trainer_state_nothing():
         values = read_job(order).values
         assert (values["global_batch"], values["zero"], values["precision"]) == (32, 1, "fp32")
         assert (values["weight_size"], values["optimizer_state_size"]) == (4, 8)
-    with pytest.raises(PerfgridError, match="train_micro_batch_size_per_gpu 1 contradicts|both state microbatch"):
+    with pytest.raises(PerfgridError, match=r"both state microbatch"):
         read_job(files | {"z.json": files["z.json"].replace('gpu": "auto"', 'gpu": 1')})
 
 
