@@ -166,7 +166,8 @@ def test_keys_that_are_left_to_the_trainer_state_nothing():
     """DeepSpeed's "auto" in any order of the files, and an empty word; numbers that differ contradict each other."""
     table = "model_name_or_path: llama-3.1-8b\nbf16: true\nper_device_train_batch_size: 1\nfsdp: ''\ndeepspeed:\n"
     assert read_job(table).values["zero"] == 0
-    auto = '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"}, '
+    auto = '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+    auto += '"bf16": {"enabled": "auto"}, '
     files = {"z.json": auto + '"zero_optimization": {"stage": 1}}'}
     files["t.sh"] = PLAIN.format("--deepspeed z.json --per_device_train_batch_size 2 --gradient_accumulation_steps 4")
     for order in (files, dict(reversed(files.items()))):
