@@ -15,6 +15,11 @@ MEANINGS = {
 }
 
 
+def told(count: int | None) -> str:
+    """A count, or that none is kept."""
+    return "-" if count is None else str(count)
+
+
 def show_formats(as_json: bool) -> None:
     """Print how many keys of each format are known with effect, without effect, not modelled and unknown."""
     found = {name: (form, counted(form)) for name, form in formats().items()}
@@ -26,7 +31,7 @@ def show_formats(as_json: bool) -> None:
         print_json(rows)
         return
     table = [
-        (name, *(str(count.kinds[kind]) for kind in KINDS), str(count.stopping), count.of)
+        (name, *(told(count.kinds[kind]) for kind in KINDS), told(count.stopping), count.of)
         for name, (_, count) in found.items()
     ]
     headers = ("format", *KINDS, "of these stop", "of")

@@ -96,18 +96,18 @@ def _unstated(form: Format, name: str) -> str:
 
 @dataclass(frozen=True)
 class Count:
-    """Keys of a format by kind: ``of`` its own program, as its parser lists them, or of the table alone.
+    """Keys of a format by kind: ``of`` its own program, as its parser or its configurations list them, or of the table.
 
-    ``stopping``: unknown keys that stop the reader.
+    ``stopping``: unknown keys that stop the reader. Where no list is kept, what is unknown is not counted: None.
     """
 
-    kinds: Mapping[str, int]
+    kinds: Mapping[str, int | None]
     of: str
-    stopping: int
+    stopping: int | None
 
 
 def keys_of(form: Format) -> list[str]:
-    """The keys of the program of a format, as its own parser lists them; none where no list is kept."""
+    """The keys of the program of a format, as its parser or its configurations list them; none where none are kept."""
     path = KEYS / f"{form.name}.txt"
     return [line.split("\t")[0] for line in read_text(path).splitlines()] if path.exists() else []
 
@@ -119,7 +119,7 @@ def counted(form: Format) -> Count:
         for why, keys in form.ignored.items():
             table[NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT] += len(keys)
         table[NOT_MODELLED] += sum(len(row.keys) for row in form.unpriced)
-        return Count({kind: table[kind] for kind in KINDS}, "its table", 0)
+        return Count({kind: table[kind] for kind in KINDS} | {UNKNOWN: None}, "its table", None)
     found = {key: kind_of(form, key) for key in listed}
     stopping = sum(form.strict and kind == UNKNOWN and bool(could_change(key)) for key, kind in found.items())
     kinds = Counter(found.values())

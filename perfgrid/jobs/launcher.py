@@ -19,6 +19,7 @@ from .shell import is_unread
 
 _DIRECTIVE = re.compile(r"^#(SBATCH|PyTorchJob|MPIJob|JobSet)[ \t]+(.*)$", re.MULTILINE)
 _BEHIND_STEP = re.compile(r"(?<![\w/.-])(srun|mpirun|mpiexec)\b([^\"'\n;|&]*)")
+_HANDS_ON = re.compile(r"\b(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*-\w*c\s*$")  # a shell that is given the words behind
 _USED = re.compile(r"\$\{?(\w+)\}?")
 _GPUS = re.compile(r"(?:[\w.-]+:)*(\d+)")  # gpu:8, gpu:h100:8, h100:8, 8
 STEPS = ("srun", "mpirun", "mpiexec")
@@ -98,6 +99,7 @@ class Launched:
     origins: Mapping[str, str] = field(default_factory=dict)
     other: tuple[int, str] | None = None
     unread: tuple[str, ...] = ()
+    level: int = 0  # 0: an allocation or variables; 1: a step; 2: a launcher of a node
 
 
 @lru_cache(maxsize=8)
@@ -137,17 +139,18 @@ def launched_by(
     ``around``: the step of the script that starts command strings, of which the command may be one.
     """
     step, elastic, rest = Layer(), None, words
-    place = _first(rest, STEPS)
-    if place is not None:
-        step, behind = _read(rest[place + 1 :], _name(rest[place]), f"{_name(rest[place])} ")
-        rest = [*rest[:place], *behind]
+    begin = _first(rest, STEPS)
+    if begin is not None:
+        step, behind = _read(rest[begin + 1 :], _name(rest[begin]), f"{_name(rest[begin])} ")
+        rest = [*rest[:begin], *behind]
     elif around is not None:
         step = around
     place = _first(rest, ELASTIC)
     if place is not None:
         elastic, behind = _read(rest[place + 1 :], "torchrun", "")
         rest = behind
-    return _devices(allocation, step, elastic, variables), rest
+    level = 2 if elastic is not None else 1 if begin is not None or step.stated else 0
+    return replace(_devices(allocation, step, elastic, variables), level=level), rest
 
 
 def chosen(launched: Launched, devices: int | None, where: str) -> Mapping[str, int]:
@@ -212,7 +215,8 @@ def step_around(text: str, variables: Mapping[str, str]) -> Layer | None:
     """The one step of a script that states something, by the words before a quote: ``srun -N 2 bash -c "..."``."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*$", "", text))
     found = []
-    for name, words in _BEHIND_STEP.findall(joined):
+    steps = [(name, words) for name, words in _BEHIND_STEP.findall(joined) if _HANDS_ON.search(words)]
+    for name, words in steps:
         put_in = _USED.sub(lambda used: variables.get(used[1], used[0]), words)
         found.append(_read(put_in.split(), name, f"{name} ")[0])
     stating = [layer for layer in found if layer.stated or layer.unread]

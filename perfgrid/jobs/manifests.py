@@ -33,7 +33,7 @@ def as_script(text: str, where: str) -> str:
     working = [(count, own) for count, own in pods if _accelerators(own)]
     commands = [own for _, own in pods if own.get("command") or own.get("args")]
     if not commands:
-        raise PerfgridError(f"{where}{kind} {_name(jobs[0])} states no command")
+        raise PerfgridError(f"{where}{f'{kind} {_name(jobs[0])}'.strip()} states no command")
     per_node = {_accelerators(own) for _, own in working}
     lines = []
     if len(per_node) == 1:

@@ -193,6 +193,8 @@ class Reader:
     def _launched(self, devices: int | None, where: str) -> None:
         """Take in what launchers state of devices; the user chooses where two of them contradict each other."""
         launched = self.settings_devices
+        if self.form.workload != "training":  # a server takes a part of its machine, as its own degrees say
+            return
         for word in launched.unread:
             self.ignored.append((word, "", "no number: the devices are left open"))
         values = chosen(launched, devices, where)

@@ -80,9 +80,11 @@ def settings_of(
             parts = launches
         elif matters is not None:
             parts = [part for part in parts if not part.unsure]
+        started = [part for part in parts if part.devices.values or part.devices.unread]
+        if started:  # the command that states something, by the innermost launcher
+            found.devices = max(started, key=lambda part: (bool(part.stated), part.devices.level)).devices
         for part in parts:
             found.add(part.stated, file, weak=syntax == "json")  # of DeepSpeed, which leaves it to the program
-            found.devices = part.devices if part.devices.values or part.devices.unread else found.devices
             notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
         for key in {key for key, *_ in found.unread} - found.words.keys():

@@ -9,7 +9,18 @@ from typer.testing import CliRunner
 from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError, one_line
 from perfgrid.jobs.formats import USUAL, format_of, formats, glossary
-from perfgrid.jobs.kinds import KINDS, NO_EFFECT, NOT_MODELLED, UNKNOWN, could_change, counted, covers, keys_of, kind_of
+from perfgrid.jobs.kinds import (
+    KEYS,
+    KINDS,
+    NO_EFFECT,
+    NOT_MODELLED,
+    UNKNOWN,
+    could_change,
+    counted,
+    covers,
+    keys_of,
+    kind_of,
+)
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.reader import Reader
 from perfgrid.jobs.recognise import recognised
@@ -267,9 +278,10 @@ def test_a_command_counts_the_keys_of_every_format():
         assert {kind: data[name][kind] for kind in KINDS} == count.kinds
         assert name in shown
         if listed := keys_of(form):
-            assert sum(count.kinds.values()) == len(listed)
+            assert sum(number or 0 for number in count.kinds.values()) == len(listed)
+            assert count.stopping is not None
     assert data["megatron-lm"][UNKNOWN] == 0
-    assert data["torchtitan"][UNKNOWN] == 0
+    assert data["torchtitan"][UNKNOWN] == data["primus"][UNKNOWN] == data["nemo-1"][UNKNOWN] == 0
     assert kind_of(formats()["megatron-lm"], "lr") == NO_EFFECT
     assert kind_of(formats()["megatron-lm"], "optimizer") == NOT_MODELLED
 
@@ -299,3 +311,16 @@ def test_a_word_that_is_not_read_is_no_default(flags, quantity):
     if quantity == "precision":  # what is read of the others does not decide
         assert megatron(f"{BATCH} {flags}", stated={"precision": "fp8"}).values["precision"] == "fp8"
     assert megatron(f"{BATCH} {flags}", ignore=[flags.split()[0]]).values["devices"] == 16
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "maxtext"])
+def test_the_defaults_of_a_program_stop_nothing(name):
+    """Files that state every default, such as a base configuration, are read."""
+    form, version = format_of(name)
+    for line in (KEYS / f"{name}.txt").read_text().splitlines():
+        key, kind, _, default = (*line.split("\t"), "", "", "")[:4]
+        if kind == "switch" or not default:
+            continue
+        key = key if name == "megatron-lm" else key.replace("-", "_")
+        value = default.rpartition(".")[2].lower() if default.rpartition(".")[2].isupper() else default
+        Reader(form, version, Settings(values={key: value}, files={key: "job.x"})).state({}, "")

@@ -32,6 +32,11 @@ def devices(text, **options):
         ("#SBATCH -N 4\n#SBATCH --tasks-per-node=8\n", "srun --label python", 32),
         ("#SBATCH -N 4\n#SBATCH --gpus-per-node=8\n", "srun -N 2 python", 16),
         ("#SBATCH -N 4\n#SBATCH --gpus-per-node=8\n", "srun --nodes=2 --container-image x bash -c 'python RUN'", 16),
+        (
+            "#SBATCH -N 4\n#SBATCH --gpus-per-node=8\nIP=$(srun --nodes=1 --ntasks=1 hostname)\n",
+            "srun --nodes=1 --ntasks=1 hostname\nsrun bash -c 'python RUN'",
+            32,
+        ),
         ("", "srun -N 2 --gpus-per-node 8 python", 16),
         ("", "srun -n16 --ntasks-per-node=8 python", 16),
         ("", "mpirun -np 16 --mca btl self -x PATH python", 16),
@@ -130,6 +135,18 @@ def test_a_key_of_the_framework_and_the_launcher_must_agree():
         devices(f"{head.replace('=4', '=2')}srun python train.py {text}", format="nemo-1")
 
 
+def test_a_server_takes_the_part_of_an_allocation_that_its_degrees_say():
+    text = "#SBATCH -N 1\n#SBATCH --gpus-per-node=8\nsrun vllm serve Qwen/Qwen3-32B --tensor-parallel-size 4\n"
+    assert devices(text) == 4
+
+
+def test_a_command_behind_the_launch_is_not_the_launcher():
+    text = "#SBATCH -N 4\nsrun torchrun --nnodes 4 --nproc_per_node 8 -m torchtitan.train --job.config_file a.toml\n"
+    config = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlocal_batch_size = 1\n'
+    for behind in ("", "srun -N 1 hostname\n", "dcgmi profile --resume\n", "mpirun -np 2 hostname\n"):
+        assert read_job({"a.toml": config, "run.sh": text + behind}).values["devices"] == 32
+
+
 def test_variables_of_slurm():
     allocation = allocation_of(
         ("#SBATCH -N 3\n#SBATCH --ntasks-per-node 2\n#SBATCH --gpus-per-node=h100:4\n##SBATCH -N 9\n",)
@@ -189,7 +206,7 @@ def test_pods_of_kubernetes_are_nodes():
         devices(PYTORCH.replace("RUN", TRAIN).replace("$PET_NNODES", "2"))
     words = ", ".join(f'"{word}"' for word in TRAIN.split())
     assert devices(MPI.replace("WORDS", words)) == 8
-    with pytest.raises(PerfgridError, match="MPIJob  states no command"):
+    with pytest.raises(PerfgridError, match="MPIJob states no command"):
         devices(MPI.replace(", args: [WORDS]", "").replace('command: [mpirun, -np, "8", python]', "name: x"))
 
 
