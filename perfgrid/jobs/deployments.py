@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfgrid.catalog.reading import from_yaml
 from perfgrid.engine.errors import PerfgridError
 
 from .formats import Format, format_of
 from .job import Job
 from .shell import Script, script_of
-from .syntaxes import from_yaml
 
 GRAPH = "DynamoGraphDeployment"
 POOLS = ("prefill", "decode")

@@ -13,6 +13,7 @@ from .launcher import Launched, allocation_of, launched_by, variables_of
 from .shell import Script, is_unread
 from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
 
+MOST = 3000  # settings of a job: of each that is unknown the nearest known one is sought
 OPEN = "its value comes from a command or a variable that is not stated here"
 _WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
 UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
@@ -92,6 +93,9 @@ def settings_of(
                 found.words[key] = f"{file}: {word}"
     if not found.devices.values and allocation.stated:
         found.devices, _ = launched_by([], allocation, {})
+    if len(found.values) > MOST:
+        told = f"{len(found.values):,} settings are those of no job: at most {MOST:,} are read"
+        raise PerfgridError(f"{', '.join(texts)}: {told}")
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found
@@ -101,7 +105,8 @@ def _word_of(key: str, text: str) -> str:
     """What stands behind a key in a text, and what is assigned to the variable that it is, perhaps more than once."""
 
     def behind(name: str, signs: str) -> str:
-        return " or ".join(dict.fromkeys(re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)))
+        found = re.findall(rf"(?:(?<=--)|(?<![\w-])){re.escape(name)}{signs}{_WORD}", text)
+        return " or ".join(dict.fromkeys(word if "(" in word else word.rstrip(")") for word in found))
 
     word = behind(key.rpartition(".")[2], r"(?:\s*[=:]\s*|[ \t]+(?:\\\n\s*)?)")
     variable = _PLACEHOLDER.fullmatch(word.strip("\"'"))

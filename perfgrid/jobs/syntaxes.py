@@ -10,8 +10,8 @@ from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
-from perfgrid.catalog.reading import LARGEST_FILE, check_extent, from_json, from_toml
-from perfgrid.engine.errors import PerfgridError, shortened
+from perfgrid.catalog.reading import from_json, from_toml, from_yaml
+from perfgrid.engine.errors import PerfgridError, shown
 
 from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
@@ -27,6 +27,7 @@ MOST_REFERENCES = 8  # in one value, one behind the other
 LONGEST = 4096  # characters of a value with references
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
 _KEY = re.compile(r"\w+:")
+PRESUMED = "set by no file: taken as unset, so that what the script states for that holds"
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
@@ -57,10 +58,7 @@ def parts_of(
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        table = _table(text, file, syntax)
-        if not isinstance(table, Mapping):
-            raise PerfgridError(f"{file}: holds no table of settings")
-        return [Part(file, list(_put_in(dict(_flat(table)), script.variables)))], []
+        return [Part(file, list(_put_in(dict(_table(text, file, syntax)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -68,8 +66,10 @@ def parts_of(
         return [Part(recipe.name, recipe.stated, recipe.notes) for recipe in recipes], []
     if text.rstrip().endswith("\\"):
         raise PerfgridError(f"{file}: ends within a command (its last line is to be continued)")
-    script.commands, script.unsure, script.notes = [], [], []
+    script.commands, script.unsure, script.notes, script.presumed = [], [], [], {}
     script_of(text, file, script)
+    if script.presumed:
+        script.notes.append((", ".join(script.presumed), PRESUMED))
     if syntax == "variables":
         given = {} if allocation is None else variables_of(allocation)
         own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
@@ -79,26 +79,21 @@ def parts_of(
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         own = launched(words, programs)
-        devices, rest = launched_by(words, allocation or Layer(), script.variables, around)
-        stated = [*_handed_on(words, script, launchers), *read(own or rest)]
-        parts.append(Part(shortened(" ".join(words), 60), stated, unsure=unsure, named=bool(own), devices=devices))
+        variables = {**script.variables, **words.environment}
+        devices, rest = launched_by(words, allocation or Layer(), variables, around)
+        stated = [*_handed_on(words, variables, launchers), *read(own or rest)]
+        parts.append(Part(words.title, stated, unsure=unsure, named=bool(own), devices=devices))
     return parts, script.notes
 
 
-@lru_cache(maxsize=8)
-def _table(text: str, file: str, syntax: Syntax) -> Any:
-    """The table of a file: several formats look at the same one."""
-    return {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
-
-
-def _handed_on(words: list[str], script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a command makes of variables before it, or states by its name; ``*`` stands for any command."""
+def _handed_on(words: list[str], variables: Mapping[str, str], launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a command makes of the variables that it is given, or states by its name; ``*`` stands for any command."""
     for pattern, keys in launchers.items():
         if not any(fnmatchcase(word.rpartition("/")[2], pattern) for word in words):
             continue
         for key, name in keys.items():
-            if isinstance(name, int) or name in script.variables:
-                yield key, name if isinstance(name, int) else script.variables[name]
+            if isinstance(name, int) or name in variables:
+                yield key, name if isinstance(name, int) else variables[name]
             elif name.startswith("="):
                 yield key, name[1:]
 
@@ -144,25 +139,19 @@ def _in_yaml(line: str, before: str) -> bool:
     return (": " in f"{line} " and "=" not in line) or line.startswith("- ") or bool(_KEY.fullmatch(before))
 
 
-def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
-    """A YAML value of plain tables, lists and scalars, or ``every`` document as a list; aliases, with which texts grow
-    without limit, are refused.
-    """
-    import yaml
-
-    if len(text) > LARGEST_FILE // 16:
-        raise PerfgridError(f"{where}YAML of more than {LARGEST_FILE // 16:,} characters is not read")
-    try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
-            raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = list(yaml.load_all(text, loader)) if every else yaml.load(text, loader)
-    except (yaml.YAMLError, ValueError) as error:
-        raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise PerfgridError(f"{where}not valid YAML: too many tables within each other") from None
-    check_extent({"": found}, where)
-    return found
+@lru_cache(maxsize=32)  # a text is looked at once for each format
+def _table(text: str, file: str, syntax: Syntax) -> list[tuple[str, Any]]:
+    """The settings of a file that holds a table. PerfgridError for another one, and for a setting that stands twice."""
+    table = {"toml": from_toml, "json": from_json, "yaml": from_yaml}[syntax](text, f"{file}: ")
+    if not isinstance(table, Mapping):
+        raise PerfgridError(f"{file}: holds no table of settings")
+    stated = list(_flat(table))
+    known: dict[str, Any] = {}
+    for key, value in stated:  # a key that holds points, and a table in a table
+        if key in known:
+            raise PerfgridError(f"{file}: {key} stands twice: {shown(known[key])} and {shown(value)}: keep one of them")
+        known[key] = value
+    return stated
 
 
 def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -126,15 +126,16 @@ def test_scripts_are_read_and_never_executed(tmp_path):
         (': "${A:=5}"\nB="$A"', {"A": "5", "B": "5"}),
         ("A=1; B=2 && C=3", {"A": "1", "B": "2", "C": "3"}),
         ("A=7\nunset A\nB=${A:-8}", {"B": "8"}),
-        ("if [ -z $A ]; then\nA=9\nfi\nB=1", {"B": "1"}),
+        ("if [ -z $A ]; then\nA=9\nfi\nB=1", {"A": "9", "B": "1"}),
         ('A=x\nif [[ "$A" == "x" ]]; then\nB=1\nelse\nB=2\nfi\nC=3', {"A": "x", "B": "1", "C": "3"}),
         ("A=x\nif [ $A != x ]; then B=1; else B=2; fi", {"A": "x", "B": "2"}),
-        ("A=x\nif [ $A = y ]; then\nB=1\nelif [ $A = x ]; then\nB=2\nfi", {"A": "x"}),
+        ("A=x\nif [ $A = y ]; then\nB=1\nelif [ $A = x ]; then\nB=2\nfi", {"A": "x", "B": "2"}),
         ("A=x\nif [ $A = x ]; then\nB=1\nelif [ $A = y ]; then\nB=2\nelse\nB=3\nfi", {"A": "x", "B": "1"}),
-        ("A=x\nif [ $A = x ] || [ $Q = 1 ]; then\nB=1\nfi", {"A": "x"}),
-        ("A=x\nif [ $Q = x ]; then\nif [ $A = x ]; then\nB=1\nfi\nfi\nC=1", {"A": "x", "C": "1"}),
+        ("A=x\nif [ $A = x ] || [ $Q = 1 ]; then\nB=1\nfi", {"A": "x", "B": "1"}),
+        ("A=x\nif [ $Q = x ]; then\nif [ $A = x ]; then\nB=1\nfi\nfi\nC=1", {"A": "x", "B": UNREAD, "C": "1"}),
         ("f() {\nA=1\n}\nB=2", {"B": "2"}),
-        ("A=$((1/0))", {"A": "\0"}),
+        ("A=$((1/0)); A=2\nB=1", {"B": "1"}),
+        ("A=$((Q/2))", {"A": UNREAD}),
     ],
 )
 def test_assignments_of_a_script(script, variables):
@@ -221,13 +222,14 @@ def test_a_format_names_quantities_that_exist(name):
         ('[ "a" = "b" ] && TP=8', "2", False),
         ('[ "a" = "a" ] && TP=8', "8", False),
         ('[[ "a" = "b" ]] || TP=8', "8", False),
-        ("[ -d /data ] || TP=8", "2", True),
-        ("test -d /data && export TP=8", "2", True),
-        ("if [ -d /data ]; then TP=8; fi", "2", True),
+        ("[ -d /data ] || TP=8", UNREAD, True),
+        ("test -d /data && export TP=8", UNREAD, True),
+        ("if [ -d /data ]; then TP=8; fi", UNREAD, True),
+        ("if [ -d /data ]; then TP=2; fi", "2", False),
     ],
 )
 def test_assignments_behind_conditions(line, tp, noted):
-    """Taken where the condition is known to hold, left where it is known not to, named where it is not known."""
+    """Taken where the condition is known to hold, left where it is known not to, unread and named where it is not."""
     script = script_of(f"TP=2\n{line}\n", "run.sh")
     assert script.variables["TP"] == tp
     assert [name for name, _ in script.notes] == ["TP"] * noted

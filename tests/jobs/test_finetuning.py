@@ -125,7 +125,7 @@ def test_a_value_of_the_trainer_is_the_one_that_is_read(tmp_path, words, quantit
             "--lora_r 8 --lora_target_modules gate_proj",
             "has adapters beside the projection to queries, keys and values only",
         ),
-        ("--lora_r 8 --lora_target_modules .*", "names modules that are not known"),
+        ("--lora_r 8 --lora_target_modules '.*'", "names modules that are not known"),
         ("--deepspeed configs/z2.json", r"the settings are in configs/z2.json \(deepspeed\), which is not given"),
         ("--tensor_shards 2", "--tensor_shards 2 is unknown .* could change the layout"),
         ("--lora_r 8 --lora_modules_to_save lm_head", "matrices of embeddings are trained beside adapters"),

@@ -43,9 +43,8 @@ def text_of(job):
 
 
 def flags(pairs):
-    return " ".join(
-        f"--{key}" if value == "true" else f"--{key} {'none' if value == '' else value}" for key, value in pairs
-    )
+    words = ((key, shlex.quote(v) if "(" in (v := str(value)) else v or "none") for key, value in pairs)
+    return " ".join(f"--{key}" if value == "true" else f"--{key} {value}" for key, value in words)
 
 
 def plain(value):

@@ -29,10 +29,11 @@ def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size,
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, head_size, tied_embeddings, pp):
+def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, part_weight_size, tied_embeddings, pp):
     """Embeddings and head on one rank of the fullest stage: both without a pipeline, one of them with it."""
-    head = xp.where(tied_embeddings | (pp > 1), 0.0, hidden_size)
-    return rank_vocab_size * (looked_up_width + head) * head_size
+    embedding, head = (at(part_weight_size, weight_part=part) for part in ("embedding", "head"))
+    of_head = xp.where(tied_embeddings | (pp > 1), 0.0, hidden_size * head)
+    return rank_vocab_size * (looked_up_width * embedding + of_head)
 
 
 @formula(unit="byte", source="pope2022inference")
