@@ -144,9 +144,7 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     plain = {_plain_name(known): entry for known, entry in models.items()}
     whole, publisher = _bare(text), text.rstrip("/").lower().rpartition("/")[0]
     exact = text.rstrip("/").rpartition("/")[2].lower()
-    for name in dict.fromkeys(
-        (exact, whole, _bare(_ENDING.sub("", whole)))
-    ):  # with its format first
+    for name in dict.fromkeys((exact, whole, _bare(_ENDING.sub("", whole)))):  # with its format first
         same = _SAME_SHAPE.get(name, _THINKING.sub(r"\1", name))
         for tried in (
             name,
