@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from math import nan, prod
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.catalog import Variable, load_catalog
-from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
 from .arguments import Arguments, hyphenated
 from .kinds import covers
 from .syntaxes import TABLES, Syntax
+from .tables import FOLDER, whole
 
-FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
 BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
-OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
 Number = int | float
 
 
@@ -44,7 +41,8 @@ class Key(_Row):
     """A key of a format: what it states and how, since and until which version."""
 
     quantity: str
-    kind: Literal["integer", "number", "flag", "text", "switch"] | None = None  # of own quantities; switch: no value
+    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules"] | None = None
+    # of own quantities; switch: no value; the last three: lists, see `lists`
     unset: tuple[str, ...] = ()  # values that state nothing, such as -1
     aliases: tuple[str, ...] = ()
     write: bool = True
@@ -73,6 +71,26 @@ class Case(_Row):
     read: bool = True
     write: bool = True
     only: str | None = None  # written for models that have this, such as experts
+    note: str = ""  # listed with what is assumed
+    means: str = ""  # what is said of an own quantity
+
+
+class Fallback(_Row):
+    """What a quantity is that nothing states, under conditions: a value, or that of another quantity."""
+
+    quantity: str
+    value: bool | Number | str | None = None
+    of: str = ""
+    when: str = ""  # as behind the "if" of a product
+    why: str = ""
+
+
+class Needed(_Row):
+    """A quantity that has to be given where nothing states it, and why."""
+
+    quantity: str
+    when: str = ""
+    why: str
 
 
 class Refused(_Row):
@@ -85,11 +103,13 @@ class Refused(_Row):
 class Unpriced(_Row):
     """Keys that change time, memory or cost by much and that perfgrid does not model: they stop the reader by name.
 
-    ``harmless``: values beside false, null and 0 with which they are not in effect.
+    ``harmless``: values beside false, null and 0 with which they are not in effect. ``values``: the only ones that do,
+    of keys that are read with others.
     """
 
     keys: tuple[str, ...]
     why: str
+    values: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
     quantity: str = ""  # with which the user may state its effect
 
@@ -104,11 +124,7 @@ class Product(_Row):
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it applies to these values."""
-        for name, sign, limit in self.when:
-            own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
-            if own is None or other is None or not _COMPARED[sign](own, other):
-                return False
-        return True
+        return holds(self.when, values)
 
     def known(self, values: Mapping[str, Any]) -> bool:
         """Whether it applies and all of it is known."""
@@ -124,6 +140,23 @@ class Product(_Row):
         if self.sums:
             return whole - others
         return whole / others if others else nan
+
+
+def conditions_in(text: str) -> tuple[tuple[str, str, str], ...]:
+    """Conditions joined by "and", such as ``shards > 1``. PerfgridError for what is none."""
+    found = [_CONDITION.fullmatch(one) for one in text.split(" and ") if one]
+    if not all(found):
+        raise PerfgridError(f"{text!r} is no condition")
+    return tuple((c[1], c[2], c[3]) for c in found if c)
+
+
+def holds(conditions: Iterable[tuple[str, str, str]], values: Mapping[str, Any]) -> bool:
+    """Whether all conditions hold; one on a quantity without a value does not."""
+    for name, sign, limit in conditions:
+        own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
+        if own is None or other is None or not _COMPARED[sign](own, other):
+            return False
+    return True
 
 
 class Renamed(_Row):
@@ -182,16 +215,19 @@ class Format(_Row):
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
     engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
+    bases: tuple[str, ...] = ()  # formats that it extends or includes
+    aliases: Mapping[str, str] = Field(default_factory=dict)  # other spellings of keys
+    fallbacks: tuple[Fallback, ...] = ()  # in their order, behind the defaults
+    needed: tuple[Needed, ...] = ()
 
     def equations(self, writing: bool = False) -> list[Product]:
         """Its products, to write a design with those that choose what reading leaves open."""
         found = []
         for text in (*self.products, *(self.choices if writing else ())):
             parts = _PRODUCT.fullmatch(text)
-            conditions = [_CONDITION.fullmatch(one) for one in (parts[3] or "").split(" and ") if one] if parts else []
-            if parts is None or not all(conditions):
+            if parts is None:
                 raise PerfgridError(f"formats/{self.name}.toml: {text!r} is no product")
-            when = tuple((c[1], c[2], c[3]) for c in conditions if c)
+            when = conditions_in(parts[3] or "")
             right = tuple(re.split(r" [*+] ", parts[2]))
             found.append(Product(left=parts[1], right=right, sums="+" in parts[2], when=when))
         return found
@@ -225,6 +261,7 @@ class Format(_Row):
                 key = ".".join(key.split(".")[len(parts) :]) or key
         if self.underscored:
             key = key.replace("_", "-")
+        key = self.aliases.get(key, key)
         if key in self.by_name:
             return self.by_name[key]
         if not self.tables or key.partition(".")[0] in self.tables:
@@ -244,9 +281,10 @@ class Format(_Row):
         """Whether a stated key states a quantity."""
         return self.name_of(key) in self.by_name or key in self.renamed
 
-    def unpriced_row(self, key: str) -> Unpriced | None:
-        """What is known of a key that is not modelled and would matter; None for others."""
-        return next((row for row in self.unpriced if any(covers(one, key, False) for one in row.keys)), None)
+    def unpriced_row(self, key: str, value: str | None = None) -> Unpriced | None:
+        """What is known of a key, perhaps with a value, that is not modelled and would matter; None for others."""
+        rows = (row for row in self.unpriced if not row.values or value in row.values)
+        return next((row for row in rows if any(covers(one, key, False) for one in row.keys)), None)
 
     def reason_to_ignore(self, key: str) -> str | None:
         """Why a known key is ignored; None for one that is not."""
@@ -255,7 +293,8 @@ class Format(_Row):
 
     def shown(self, key: str) -> str:
         """A key as its users write it."""
-        return f"{self.prefix}{key.replace('-', '_') if self.underscored else key}"
+        text = key.replace("-", "_") if self.underscored else key
+        return text if key.isupper() else f"{self.prefix}{text}"  # variables have no prefix
 
     def at(self, version: str | None) -> str:
         """A version that the format knows; the newest one by default."""
@@ -282,39 +321,11 @@ def formats() -> dict[str, Format]:
     """Every format by its name."""
     found = {}
     for path in sorted(FOLDER.glob("*.toml")):
-        content = _extended(from_toml(read_text(path), f"{path}: "))
+        content = whole(path.stem)
         try:
             found[path.stem] = Format(**content, name=path.stem)
         except ValidationError as error:
             raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
-    return found
-
-
-def _extended(content: dict[str, Any]) -> dict[str, Any]:
-    """The table of a format, with that of a version of the format that it extends: its own rows come first."""
-    if (base := content.pop("extends", None)) is None:
-        return content
-    name, _, version = base.partition("@")
-    path = FOLDER / f"{name}.toml"
-    whole = _extended(from_toml(read_text(path), f"{path}: "))
-    found = {name: value for name, value in whole.items() if name not in OF_ONE}
-    place = whole["versions"].index
-    until = place(version) if version else len(whole["versions"]) - 1
-
-    def has(row: dict[str, Any]) -> bool:
-        since, end = row.pop("since", None), row.pop("until", None)
-        return (since is None or place(since) <= until) and (end is None or until < place(end))
-
-    found["keys"] = {key: row for key, row in found["keys"].items() if has(row)}
-    found["cases"] = [case for case in found["cases"] if has(case)]
-    for name, value in content.items():
-        if isinstance(value, dict) and isinstance(found.get(name), dict) and name != "defaults":
-            more = {k: [*v, *found[name].get(k, [])] for k, v in value.items() if isinstance(v, list)}
-            found[name] = {**found[name], **value, **(more if name == "ignored" else {})}
-        elif name in ("cases", "unpriced"):
-            found[name] = [*value, *found.get(name, [])]
-        else:
-            found[name] = value
     return found
 
 

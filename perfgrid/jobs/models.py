@@ -145,7 +145,8 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
         return models[text]
     plain = {_plain_name(known): entry for known, entry in models.items()}
     whole, publisher = _bare(text), text.rstrip("/").lower().rpartition("/")[0]
-    for name in dict.fromkeys((whole, _bare(_ENDING.sub("", whole)))):  # with its format first: it may be an entry
+    exact = text.rstrip("/").rpartition("/")[2].lower()
+    for name in dict.fromkeys((exact, whole, _bare(_ENDING.sub("", whole)))):  # with its format first
         same = _SAME_SHAPE.get(name, _THINKING.sub(r"\1", name))
         for tried in (
             name,
@@ -261,3 +262,12 @@ def _differences(entry: Entry, stated: Mapping[str, Any]) -> list[str]:
 
 def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value == int(value) else value
+
+
+_SAME_SHAPE |= {  # what fine-tuning starts from, of the same shape as a later model
+    **dict.fromkeys(("llama-7b", "vicuna-7b-v1.3", "vicuna-7b-v1.5"), "llama-2-7b"),
+    **dict.fromkeys(("llama-13b", "vicuna-13b-v1.3", "vicuna-13b-v1.5"), "llama-2-13b"),
+    **{f"qwen2-{size}": f"qwen-2.5-{size}" for size in ("7b", "72b")},
+    **{f"qwen2.5-coder-{size}": f"qwen-2.5-{size}" for size in ("7b", "14b", "32b")},
+    **{f"qwen2.5-math-{size}": f"qwen-2.5-{size}" for size in ("7b", "72b")},
+}

@@ -131,6 +131,7 @@ def _job(
             for name, value in of_named(by_name, str(reader.found.get(form.named or "") or named)).items():
                 reader.found.setdefault(name, value)
     values = reader.values(where)
+    form = form.model_copy(update={"software": values["software"]}) if values.get("software") else form
     entry, own, origin = model_in(catalog, form, values, model, where)
     kept = {
         n: v for n, v in values.items() if n in glossary() and glossary()[n].of != "model" and v not in (None, USUAL)

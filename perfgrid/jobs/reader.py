@@ -8,13 +8,14 @@ from typing import Any
 from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, nearest
 
-from .formats import USUAL, Case, Format, Key, Product, glossary, solved
+from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
 from .kinds import NOT_MODELLED, OFF, could_change
 from .launcher import chosen
+from .lists import LISTS
 from .settings import Settings
 from .stops import Stop, refuse
-from .words import FALSE, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
+from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
 
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
@@ -37,6 +38,7 @@ class Reader:
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
+        self.unexpressed: list[tuple[list[str], tuple[str, str, str]]] = []  # keys of a quantity that is a default
         self.assumed: list[tuple[str, str, str]] = []
         self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
         self.unread = {
@@ -47,7 +49,10 @@ class Reader:
         self._check_words(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
-            if key in form.keys:
+            row = form.unpriced_row(key, text_of(value))
+            if row is not None and row.values:
+                self._leave(key, value)
+            elif key in form.keys:
                 self._take(key, form.keys[key], value)
             elif key not in cases:
                 self._leave(key, value)
@@ -71,15 +76,22 @@ class Reader:
                     f"{settings.files[key]}: {self.form.title} {self.version} has no {self.form.shown(key)} "
                     f"({span}): state the version, as in --format {self.form.name}@{having}"
                 )
+            again = name in values and files[name] == settings.files[key] and value is not None
+            if again and text_of(values[name]) != text_of(value):
+                raise PerfgridError(
+                    f"{settings.files[key]}: {self.form.shown(key)} {text_of(value)} contradicts "
+                    f"{self.form.shown(name)} {text_of(values[name])}: they are one key"
+                )
             values[name], files[name] = value, settings.files[key]
         return values, files
 
     def _leave(self, key: str, value: Any) -> None:
         """List a key that states no quantity; stop at one that could matter."""
         shown, text = self.form.shown(key), text_of(value)
-        row, why = self.form.unpriced_row(key), self.form.reason_to_ignore(key)
+        row, why = self.form.unpriced_row(key, text), self.form.reason_to_ignore(key)
         if row is not None:
-            off = text.lower() in (*OFF, *(word.lower() for word in row.harmless)) or "*" in row.harmless
+            off = not row.values and text.lower() in (*OFF, *UNSET, *(word.lower() for word in row.harmless))
+            off = off or "*" in row.harmless
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
             if not off:
                 self._stop(key, text, f"is {why}", row.quantity)
@@ -97,7 +109,7 @@ class Reader:
         if not self.form.strict or text_of(value).lower() in OFF:
             return
         if held := {case.contains[key] for case in cases if key in case.contains}:
-            if beyond := sorted(words_of(value) - held - {"null", "None", ""}):
+            if beyond := sorted(words_of(value) - held - NO_WORDS):
                 self._stop(key, " ".join(beyond), f"is {NOT_MODELLED}", cases[0].quantity)
             return
         words = [word for case in cases for word in in_list(case.keys[key])]
@@ -141,7 +153,11 @@ class Reader:
             self.left.add(row.quantity)
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
-        found = converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
+        where, note = f"{self.files[key]}: {self.form.shown(key)}", row.note
+        if (entries := LISTS.get(row.kind or "")) is not None:
+            found, note = entries(text, where)
+        else:
+            found = converted(row, value, where)
         if row.quantity in self.found and self.found[row.quantity] != found:
             first = self.origins[row.quantity]
             raise PerfgridError(
@@ -149,8 +165,8 @@ class Reader:
             )
         self.found[row.quantity], self.origins[row.quantity] = found, self.form.shown(key)
         self.understood.append((self.form.shown(key), text, f"{row.quantity} = {text_of(found)}"))
-        if row.note:
-            self.assumed.append((self.form.shown(key), text, row.note))
+        if note:
+            self.assumed.append((self.form.shown(key), text, note))
 
     def state(self, given: Mapping[str, Any], where: str) -> None:
         """Take in what launchers state, what several keys state together, and what the user states.
@@ -198,12 +214,16 @@ class Reader:
 
     def values(self, where: str) -> dict[str, Any]:
         """All quantities: those stated, those that follow, defaults."""
+        told = {shown for shown, *_ in self.understood}
+        self.ignored += [row for keys, row in self.unexpressed if not {self.form.shown(key) for key in keys} <= told]
         named = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
         for case in self.form.cases:
             for key in (*case.keys, *case.contains):
                 if key in self.settings and self.form.shown(key) not in named:
                     named.add(self.form.shown(key))
-                    why = f"without effect beside the other keys, or not expressed ({case.quantity})"
+                    silent = text_of(self.settings[key]).lower() in (*FALSE, *UNSET)
+                    why = "states nothing" if silent else "without effect beside the other keys, or not expressed"
+                    why = self.form.reason_to_ignore(key) or f"{why} ({case.quantity})"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
         for key, beyond in self._beyond():
             self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", NOT_MODELLED))
@@ -222,10 +242,11 @@ class Reader:
     def _with_devices(self, values: dict[str, Any], defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Values with what follows from the number of devices, which a batch alone does not tell."""
         listed = list(self.assumed)
-        alone = self._defaulted(values, defaults, where, BATCH)
+        alone = self._fallen_back(self._defaulted(values, defaults, where, BATCH), where, BATCH)
         enforced = alone.get("devices") is not None or any(self._tells(product) for product in self.form.equations())
         self.assumed = listed
-        found = self._defaulted(values, defaults, where, () if enforced else BATCH)
+        without = () if enforced else BATCH
+        found = self._fallen_back(self._defaulted(values, defaults, where, without), where, without)
         if found.get("devices") is None:
             self.open.append("devices")
         told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
@@ -233,6 +254,21 @@ class Reader:
             if (equation := self._equation(name, found)) and glossary()[name].of != "model":
                 self.assumed.append((name, text_of(found[name]), f"implied by {equation}"))
         return found
+
+    def _fallen_back(self, values: dict[str, Any], where: str, without: tuple[str, ...]) -> dict[str, Any]:
+        """Values with the fallbacks of what is not stated, in their order, which are listed as assumed."""
+        for row in self.form.fallbacks:
+            value = values.get(row.of) if row.of else row.value
+            if value is None or values.get(row.quantity) is not None or not holds(conditions_in(row.when), values):
+                continue
+            values = solved(self.form, values | {row.quantity: value}, where, self.origins, without=without)
+            if row.quantity in glossary():
+                why = row.why or f"not stated: the default of {self.form.title}"
+                self.assumed.append((row.quantity, text_of(value), why))
+        for need in self.form.needed:
+            if values.get(need.quantity) is None and holds(conditions_in(need.when), values):
+                raise PerfgridError(f"{where}states no {need.quantity}, {need.why}: give --set {need.quantity}=...")
+        return values
 
     def _equation(self, name: str, values: Mapping[str, Any]) -> str:
         """The first product that joins a quantity with known ones, with its numbers."""
@@ -256,7 +292,7 @@ class Reader:
             for key, word in case.contains.items():
                 known.setdefault(key, set()).add(word)
         for key in known.keys() & self.settings.keys():
-            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - NO_WORDS):
                 yield key, beyond
 
     def _unread_degrees(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -321,7 +357,8 @@ class Reader:
     def _listed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The same values; listed are the optional quantities that nothing states."""
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
-            if values.get(name) is None and name in glossary() and glossary()[name].optional:
+            known = glossary().get(name)
+            if values.get(name) is None and known and known.optional and known.of != "software":
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
                 self.assumed.append(
@@ -349,15 +386,19 @@ class Reader:
         self.found[quantity] = case.value
         for key in keys:
             self.origins.setdefault(quantity, self._said(key))
-            self._understand(key, quantity, case.value)
+            self._understand(key, case.means or f"{quantity} = {text_of(case.value)}")
+        if case.note:
+            self.assumed.append(
+                (" ".join(map(self._said, keys)) or quantity, "" if keys else text_of(case.value), case.note)
+            )
         if not keys and others:
             text = " ".join(map(self._said, others))
             why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
-            self.ignored.append((text, "", why))
+            self.unexpressed.append((others, (text, "", why)))
             known = all(stop.key != self.form.shown(others[0]) for stop in self.stops)
             if self.form.strict and case.value != USUAL and known:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
-        elif not keys and quantity in glossary():
+        elif not keys and quantity in glossary() and not case.note:
             self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
 
     def _said(self, key: str) -> str:
@@ -378,8 +419,7 @@ class Reader:
         told = f" without a known value of {' or '.join(map(self.form.shown, beside))}" if beside else ""
         return f"is not understood{told}"
 
-    def _understand(self, key: str, quantity: str, value: Any) -> None:
-        meaning = f"{quantity} = {text_of(value)}"
+    def _understand(self, key: str, meaning: str) -> None:
         text = text_of(self.settings[key])
         for i, (shown, _, before) in enumerate(self.understood):
             if shown == self.form.shown(key):

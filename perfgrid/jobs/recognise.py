@@ -45,18 +45,24 @@ def recognised(texts: Mapping[str, str]) -> str:
     started = _started(texts)
     if len(started) == len(texts) == 1:
         return started[0]
-    if backed := [name for name, form in formats().items() if backend_of(form, texts) is not None]:
-        return backed[0]
     scores, errors = dict[str, tuple[int, int]](), []
     for name, form in formats().items():
         if form.engines:
             continue
         try:
+            if form.bases and not form.distinctive and not _own(form, texts):
+                continue  # it is one of those that it extends or includes
             scores[name] = _known(form, texts)
         except PerfgridError as error:
             errors += [error] if syntax_of(first, form.syntaxes) == syntax_of(first, EVERY) else []
-    ranked = sorted(scores, key=lambda name: ([-n for n in scores[name]], name not in started))
+    backed = [name for name, form in formats().items() if backend_of(form, texts) is not None]
+    if backed and not any({*formats()[name].bases} & {*backed} for name in scores):
+        return backed[0]
+    ranked = sorted(
+        scores, key=lambda name: ([-n for n in scores[name]], name not in started, len(formats()[name].bases))
+    )
     tied = len(ranked) > 1 and scores[ranked[1]] == scores[ranked[0]] and ranked[:1] != started
+    tied = tied and ranked[0] not in formats()[ranked[1]].bases
     if not ranked or scores[ranked[0]][0] < LEAST or tied:
         raise (
             errors[0]
@@ -105,7 +111,9 @@ def with_files(form: Format, texts: Mapping[str, str]) -> dict[str, str]:
     found, given = dict(texts), {name.rpartition("/")[2] for name in texts}
     if not form.files:
         return found
-    settings = settings_of(texts, form.syntaxes, programs=form.programs, arguments=form.arguments)
+    settings = settings_of(
+        texts, form.syntaxes, launchers=form.launchers, programs=form.programs, arguments=form.arguments
+    )
     open_ = {key: settings.words.get(key, "").partition(": ")[2].split(" (")[0] for key, *_ in settings.unread}
     names = {*map(hyphenated, form.files)}
     for key, value in {**settings.values, **open_}.items():
@@ -161,6 +169,13 @@ def _known(form: Format, texts: Mapping[str, str]) -> tuple[int, int]:
     return (sum(map(form.matters, stated)), own) if own or not form.distinctive else (0, 0)
 
 
+def _own(form: Format, texts: Mapping[str, str]) -> list[str]:
+    """Stated keys that a format knows and none of those that it extends or includes."""
+    others = [formats()[name] for name in form.bases]
+    known = [key for key in _stated(form, texts) if form.matters(key)]
+    return [key for key in known if all(kind_of(other, key) == UNKNOWN for other in others)]
+
+
 def _check_margin(texts: Mapping[str, str], ranked: list[str], scores: Mapping[str, tuple[int, int]]) -> None:
     """PerfgridError where the format that knows most of the keys does not know most of them."""
     best = formats()[ranked[0]]
@@ -201,7 +216,7 @@ def _check_alike(texts: Mapping[str, str], chosen: str) -> None:
                 known[name] = 0 if form.engines else _known(form, {file: text})[0]
             except PerfgridError:
                 continue
-        best = max(known, key=lambda name: (known[name], name == chosen))
+        best = max(known, key=lambda name: (known[name], name == chosen, -len(formats()[name].bases)))
         if best != chosen and known[best] >= LEAST and known[best] > 2 * known.get(chosen, 0):
             raise PerfgridError(
                 f"{', '.join(texts)}: {file} is a configuration of {formats()[best].title}, the others are of "

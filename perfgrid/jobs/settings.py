@@ -30,12 +30,14 @@ class Settings:
     words: dict[str, str] = field(default_factory=dict)  # what is not read -> its file and the word there
     devices: Launched = field(default_factory=Launched)  # as the launchers of the job state them
 
-    def add(self, stated: Iterable[tuple[str, Any]], file: str) -> None:
-        """Take in the settings of a file; a later statement replaces an earlier one."""
+    def add(self, stated: Iterable[tuple[str, Any]], file: str, weak: bool = False) -> None:
+        """Take in the settings of a file; a later statement replaces an earlier one, ``weak``: unless it is "auto"."""
         for key, value in stated:
             if isinstance(value, str) and (is_unread(value) or _PLACEHOLDER.fullmatch(value)):
                 self.unread.append((key, "", OPEN))
                 self.values.pop(key, None)  # what an earlier statement has is not in effect
+                continue
+            if weak and value == "auto" and key in self.values:
                 continue
             self.values[key], self.files[key] = value, file
 
@@ -84,7 +86,7 @@ def settings_of(
         if started:  # the command that states something, by the innermost launcher
             found.devices = max(started, key=lambda part: (bool(part.stated), part.devices.level)).devices
         for part in parts:
-            found.add(part.stated, file)
+            found.add(part.stated, file, weak=syntax == "json")  # of DeepSpeed, which leaves it to the program
             notes = [*notes, *part.notes]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
         for key in {key for key, *_ in found.unread} - found.words.keys():

@@ -145,6 +145,8 @@ def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     """The launch of the job itself; or how a changed one differs from ``start``, None where it is not expressed."""
     if job.model is None:
         return None
+    if job.format.writes is None and not job.format.engines:
+        return _in_quantities(job, change)
     values = {n: v for n, v in {**job.values, **change}.items() if n not in OVERLAPS or not (n in change and v)}
     values = {n: v for n, v in values.items() if n not in LOAD} | dict(job.tiers)
     try:
@@ -163,6 +165,24 @@ def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
     texts = ((k, _before(job, start, k), _text(launch.settings.get(k))) for k in differing)
     shown = ((k.removeprefix(ENV) if k.startswith(ENV) else job.format.shown(k), *ends) for k, *ends in texts)
     return tuple((k, before, after) for k, before, after in shown if before != after) or None
+
+
+def _in_quantities(job: Job, change: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...] | None:
+    """A change of a job whose format is read and not written: quantities, if the format has keys for their values.
+
+    Parallelism inside a model needs another program where the job has none of it.
+    """
+    form = job.format
+    stated = {row.quantity for row in form.keys.values()} | {n for p in form.equations() for n in (p.left, *p.right)}
+    words = {(case.quantity, case.value) for case in form.cases}
+    held = {**job.values, **change, "software": form.software}
+    for name, value in change.items():
+        new_degree = name in ("tp", "cp") and job.values.get(name, 1) == 1
+        if new_degree or name in form.implied or not (name in stated or (name, value) in words):
+            return None
+    if any(all(held.get(n) == v for n, v in row.values.items()) for row in form.refused):
+        return None
+    return tuple((n, _text(job.values.get(n)), _text(v)) for n, v in change.items() if job.values.get(n) != v)
 
 
 def _before(job: Job, start: Launch, key: str) -> str:

@@ -17,7 +17,7 @@ from perfgrid.engine.errors import PerfgridError, shown
 from .arguments import Arguments
 from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
-from .shell import CommandWords, Script, script_of
+from .shell import Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
@@ -27,6 +27,7 @@ PRESUMED = "set by no file: taken as unset, so that what the script states for t
 MOST_REFERENCES = 8  # in one value, one behind the other
 LONGEST = 4096  # characters of a value with references
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
+_KEY = re.compile(r"\w+:")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
 HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
@@ -46,7 +47,7 @@ class Part:
     devices: Launched = field(default_factory=Launched)  # as what starts its processes states them
 
 
-Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
+Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, numbers, =words
 
 
 def parts_of(
@@ -81,25 +82,29 @@ def parts_of(
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
         program, rest = _from_program(words, programs)
-        devices, behind = launched_by(words, allocation or Layer(), script.variables, around)
+        variables = {**script.variables, **words.environment}
+        devices, behind = launched_by(words, allocation or Layer(), variables, around)
         if syntax != "flags":
             read = _pairs([*program, *rest] or behind)
         elif program and arguments is not None and arguments.positional:
             read = _arguments(rest, arguments)
         else:
             read = _flags([*program, *rest] or behind)
-        stated = [*_handed_on(words, script, launchers), *read]
+        stated = [*_handed_on(words, variables, launchers), *read]
         parts.append(Part(words.title, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
 
 
-def _handed_on(words: CommandWords, script: Script, launchers: Launchers) -> Iterator[tuple[str, Any]]:
-    """What a script of a framework makes of the variables that it is given."""
-    handed = launchers.get(words[0].rpartition("/")[2], {})
-    variables = {**script.variables, **words.environment} if handed else {}
-    for key, name in handed.items():
-        if isinstance(name, int) or name in variables:
-            yield key, name if isinstance(name, int) else variables[name]
+def _handed_on(words: list[str], variables: Mapping[str, str], launchers: Launchers) -> Iterator[tuple[str, Any]]:
+    """What a command makes of the variables that it is given, or states by its name; ``*`` stands for any command."""
+    for pattern, keys in launchers.items():
+        if not any(fnmatchcase(word.rpartition("/")[2], pattern) for word in words):
+            continue
+        for key, name in keys.items():
+            if isinstance(name, int) or name in variables:
+                yield key, name if isinstance(name, int) else variables[name]
+            elif name.startswith("="):
+                yield key, name[1:]
 
 
 def launched(words: list[str], programs: Iterable[str]) -> list[str]:
@@ -141,9 +146,14 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "json"
     if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
         return "toml"
-    if "yaml" in legal and sum(_YAML.match(line) is not None for line in lines) > len(lines) / 2:
+    if "yaml" in legal and sum(map(_in_yaml, lines, ["", *lines])) > len(lines) / 2:
         return "yaml"
     return in_lines[0] if in_lines else legal[0]
+
+
+def _in_yaml(line: str, before: str) -> bool:
+    """Whether a line could be one of YAML: a key, an item of a list, the value of a key on the line before it."""
+    return _YAML.match(line) is not None or line.startswith("- ") or bool(_KEY.fullmatch(before))
 
 
 @lru_cache(maxsize=32)  # a text is looked at once for each format
@@ -209,10 +219,10 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
     """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
     key, values = "", list[str]()
     words = [part for word in words for part in _pieces(word)]
-    words = [
-        word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
-    ]  # python -m X
+    words = [f"{word}.py" if before == "-m" else word for before, word in zip(["", *words], words, strict=False)]
     for word in [*words, "--"]:
+        if word == "-m":
+            continue
         if word.startswith("-") and not _is_number(word):
             yield from _flag(key, values)
             name, equals, value = word.partition("=")

@@ -14,7 +14,8 @@ from .arguments import suffixed
 from .formats import Key, glossary
 
 NULL = "null"  # in a case: a key that is stated and not in effect
-UNSET = ("null", "none", "")  # values of a key that is not in effect
+UNSET = ("null", "none", "", "auto")  # values of a key that is not in effect, or left to another one
+NO_WORDS = {"null", "None", "", "true", "True", "false", "False"}  # of a list
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -58,6 +59,9 @@ def converted(row: Key, value: Any, where: str) -> Any:
         if row.words and text not in row.words and variable is not None:
             raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
         return row.words.get(text, text)
+    if row.words and text not in row.words:
+        raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
+    text = row.words.get(text, text)
     try:
         number = float((suffixed(text) if row.suffixed else text).split()[0] if text.split() else text)
     except ValueError:

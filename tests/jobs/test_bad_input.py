@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, one_line
 from perfgrid.jobs.design import written
-from perfgrid.jobs.formats import format_of, formats, glossary
+from perfgrid.jobs.formats import conditions_in, format_of, formats, glossary
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.recipes import recipes_of
 from perfgrid.jobs.shell import UNREAD, script_of
@@ -206,6 +206,9 @@ def test_a_format_names_quantities_that_exist(name):
     own |= {name for product in form.equations(writing=True) for name, _, _ in product.when}
     own |= {"shared_expert_size", "module", "running_limit", form.named}
     own |= {"published_quantization", "published_kv_cache", "half_precision"}
+    own |= {"wrapped", "overlapped", "hybrid", "fully_sharded", "resumed"}  # read, and as every design has them
+    own |= {row.quantity for row in form.fallbacks} | {row.of for row in form.fallbacks}
+    own |= {name for row in (*form.fallbacks, *form.needed) for name, _, _ in conditions_in(row.when)}
     for row in (*form.keys.values(), *form.cases):
         assert row.quantity in glossary() or row.quantity in own, row
         assert row.since is None or row.since in form.versions

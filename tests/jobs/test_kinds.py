@@ -107,7 +107,8 @@ def test_what_is_known_and_not_modelled_stops_by_name_unless_it_is_off(name):
     form, version = format_of(name)
     for row in form.unpriced:
         key = row.keys[0].replace("*", "x")
-        for value, off in (("frob", "*" in row.harmless), ("false", True), *((word, True) for word in row.harmless)):
+        stopped = [(word, False) for word in row.values] or [("frob", "*" in row.harmless), ("false", True)]
+        for value, off in (*stopped, *((word, True) for word in row.harmless)):
             reader = Reader(form, version, Settings(values={key: value}, files={key: "job.x"}))
             if off:
                 reader.state({}, "")
@@ -116,8 +117,10 @@ def test_what_is_known_and_not_modelled_stops_by_name_unless_it_is_off(name):
             with pytest.raises(PerfgridError, match="is not modelled"):
                 reader.state({}, "")
             if row.quantity:
+                variable = glossary()[row.quantity]
+                default = 8 if variable.default_value is None else variable.word(variable.default_value)
                 again = Reader(form, version, Settings(values={key: value}, files={key: "job.x"}))
-                again.state({row.quantity: glossary()[row.quantity].word(glossary()[row.quantity].default_value)}, "")
+                again.state({row.quantity: default}, "")
 
 
 @pytest.mark.parametrize("name", sorted(formats()))
@@ -139,7 +142,9 @@ def test_what_the_user_states_never_replaces_what_a_file_states(name):
         ):
             continue
         versions = [v for v in form.versions if form.has(case, v)]
+        counted = {key for key, of in form.keys.items() if of.quantity in glossary() and of.kind in (None, "integer")}
         settings = {key: None if word == "null" else word for key, word in plain.items()}
+        settings |= {key: "2" for key, word in settings.items() if word is True and key in counted}
         reader = Reader(
             form, versions[-1], Settings(values=dict(settings), files=dict.fromkeys(settings, "job.x")), settings
         )

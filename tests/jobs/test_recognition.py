@@ -129,7 +129,10 @@ def test_deepspeed_by_accelerate_is_one_job(order):
     job = read_job({name: PARTS[name] for name in order.split()}, stated={"sequence_length": 4096})
     values = {name: job.values[name] for name in ("devices", "zero", "microbatch", "global_batch", "precision")}
     assert values == {"devices": 16, "zero": 2, "microbatch": 2, "global_batch": 128, "precision": "bf16"}
-    assert job.format.name == job.format.software == "deepspeed"
+    assert (job.format.name, job.format.software) == (
+        "transformers" if "acc.sh" in order else "deepspeed",
+        "hf-deepspeed",
+    )
     assert not any("unknown" in why for *_, why in job.ignored)
 
 
