@@ -42,6 +42,7 @@ def values_of(table: str, name: str) -> Any:
             "megatron-1.7b megatron-3.6b megatron-7.5b megatron-18b megatron-22b megatron-39b megatron-76b "
             "megatron-145b megatron-310b megatron-530b megatron-1t gpt3-13b gpt3-175b opt-175b bloom-176b "
             "gpt-neox-20b mpt-7b mpt-30b mpt-70b llama-2-7b llama-2-13b llama-2-70b llama-3.1-8b llama-3.1-70b "
+            "llama-3.1-405b-fp8 kimi-k2-thinking glm-5.2 "
             "llama-3.1-405b mistral-7b-v0.1 nemotron-4-15b nemotron-4-340b qwen-2.5-72b qwen3-32b gemma-2-27b "
             "gemma-3-27b palm-540b falcon-40b falcon-180b mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b "
             "gpt-oss-120b gpt-oss-20b deepseek-67b deepseek-v2 deepseek-v3 kimi-k2 gpt-moe-1.8t "

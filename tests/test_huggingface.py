@@ -66,7 +66,7 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
     entry, known = loaded(tmp_path, f"my-{name}", ENTRIES[name]), CATALOG.entry("model", name)
-    published = ("parameters", "active_parameters", "context_length")
+    published = ("parameters", "active_parameters", "context_length", "published_context")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
     }
@@ -188,27 +188,6 @@ def test_what_became_of_every_key():
     assert (nested.kind, nested.towers) == ("kimi_k2", ("vision_config",))
 
 
-@pytest.mark.parametrize(
-    ("stated", "published"),
-    [
-        ({"quant_method": "awq", "bits": 4}, "int4"),
-        ({"quant_method": "gptq", "bits": 8}, "int8"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, "int4"),
-        (
-            {"config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, "quant_method": "x"},
-            "fp8",
-        ),
-        ({"quant_method": "unheard-of"}, None),
-        ({"quant_method": ["fp8"], "bits": "all"}, None),
-        ([], None),
-    ],
-)
-def test_quantised_weights_are_read(stated, published):
-    variable = CATALOG.variables["published_precision"]
-    found = values(LLAMA_8B, quantization_config=stated).get("published_precision")
-    assert (found if found is None else variable.word(found)) == published
-
-
 def test_keys_of_single_architectures():
     assert values(FALCON_180B, new_decoder_architecture=False)["kv_heads"] == 1
     assert values(FALCON_180B, new_decoder_architecture=False, multi_query=False)["kv_heads"] == 232
@@ -240,7 +219,7 @@ def test_keys_of_single_architectures():
         (LLAMA_8B, {"hidden_size": -1}, ["hidden_size", "> 0", "-1"]),
         (LLAMA_8B, {"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
         (LLAMA_8B, {"num_hidden_layers": float("nan")}, ["num_hidden_layers", "finite"]),
-        (LLAMA_8B, {"num_hidden_layers": 1e12}, ["num_hidden_layers", "between"]),
+        (LLAMA_8B, {"num_hidden_layers": 1e12}, ["num_hidden_layers", "<= 10000"]),
         (LLAMA_8B, {"tie_word_embeddings": "no"}, ["tie_word_embeddings", "flag", "'no'"]),
         (LLAMA_8B, {"attention_dropout": "much"}, ["attention_dropout", "'much'"]),
         (LLAMA_8B, {"num_key_value_heads": 5}, ["contradicts itself", "5 key-value heads", "32 heads"]),

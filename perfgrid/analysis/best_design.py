@@ -19,7 +19,7 @@ from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS
 from perfgrid.results.provenance import GROUPED, free_quantities, label_of, stated_best, workload_of
 from perfgrid.results.schema import stored
-from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best, ties_of
 from perfgrid.study.study import Study
 from perfgrid.study.where import filtered
 
@@ -176,7 +176,7 @@ def _winners(
             some, [*over, CLUSTER_SIZE], objective, least, {}, 1, SEARCH_TILE_POINTS, progress
         ).squeeze()
         return
-    others = set(what.data_vars) - {objective, *constraints_of(what, objective)}
+    others = set(what.data_vars) - {objective, ties_of(_objective(what), objective), *constraints_of(what, objective)}
     needed = what.drop_vars(others).isel(dict(rows))
     every = [name for name in (*over, what.attrs.get(GROUPED)) if name is not None]
     for cut in Tiles.cut(tuple(len(kept) for kept in rows.values()), PART).rows():

@@ -13,9 +13,10 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
+from perfgrid.engine.reductions.argmin import ranked
 from perfgrid.results.factored import selected
-from perfgrid.results.provenance import GROUPED
-from perfgrid.study.file import chosen_along
+from perfgrid.results.provenance import GROUPED, stated_best
+from perfgrid.study.file import chosen_along, ties_of
 
 FORBIDDEN = ("forbidden_by", "forbids", "designs")  # coordinates of a group without feasible designs
 
@@ -52,6 +53,8 @@ def _without_reasons(winners: xr.Dataset) -> xr.Dataset:
 
 def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
     possible, score = feasible(dataset, of=objective), dataset[objective] if least else -dataset[objective]
+    if (ties := ties_of(stated_best(dataset.attrs), objective)) in dataset:
+        score = xr.apply_ufunc(ranked, score.astype(float), dataset[ties])
     score = score.where(possible & np.isfinite(score), np.inf)
     others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
     constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there

@@ -21,7 +21,7 @@ from perfgrid.engine.reductions.infeasibility import Forbidden
 from perfgrid.engine.reductions.preselection import BestSearch
 from perfgrid.results.memory import POINTS_AT_ONCE
 from perfgrid.results.provenance import given_quantities, origin_of
-from perfgrid.study.file import CLUSTER_SIZE, chosen_along
+from perfgrid.study.file import CLUSTER_SIZE, chosen_along, ties_of
 from perfgrid.study.selection import reaching, selected
 from perfgrid.study.study import Study
 
@@ -66,6 +66,7 @@ def best_of_study(
         study.file.dtype,
         tile_points,
         progress,
+        ties=ties_of(study.file.best, objective),
     )
     found = _labelled(study, plan, search, search.winners(int(count)), over, at)
     return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)

@@ -27,6 +27,7 @@ from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
 
 from .best_design import best_design
 from .notebook import Explained
+from .prediction_intervals import has_interval, intervals
 
 
 def explain(
@@ -42,6 +43,7 @@ def explain(
     `Explanation.story` finds what adds up to the number; a notebook shows it as a table. Raises PerfgridError for an
     unknown quantity, axis or label, where no design is feasible, and for a result whose formulas are not at hand.
     """
+    formulas = tuple(formulas)
     at = best_design(what, at, (quantity,)).labels
     free: set[str] = set()
     if isinstance(what, Study):
@@ -81,7 +83,21 @@ def explain(
     found = Explained(**vars(derived))
     kinds = {name: variable.kind for name, variable in variables.items()}
     found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, kinds)
+    found.interval = lambda: _interval(what, index, found, formulas)
     return found
+
+
+def _interval(
+    what: Study | xr.Dataset, index: tuple[int, ...], found: Explained, formulas: Iterable[Callable[..., Any]]
+) -> tuple[float, float] | None:
+    """Where 90 of 100 measurements of a number are expected; None where nothing is known of it."""
+    if found.illegal or np.size(found.value) != 1 or not has_interval(what, found.quantity, formulas):
+        return None
+    try:
+        (known,) = intervals(what, [index], found.quantity, formulas)
+    except PerfgridError:  # a user's formula that uses what has no rule for derivatives
+        return None
+    return known.low, known.high
 
 
 def elasticities_at(study: Study, index: tuple[int, ...], quantity: str) -> dict[str, float]:

@@ -17,7 +17,7 @@ from perfgrid.results.provenance import GROUPED
 
 from .best_of_result import FORBIDDEN
 from .number_text import column, header, label_text
-from .story_text import elasticity_line, story_rows
+from .story_text import elasticity_line, interval_line, story_rows
 from .text import flag_word, point_lines
 
 DEPTH = 2  # levels of an explanation
@@ -35,7 +35,8 @@ class Explained(Explanation):
             return paragraphs([*lines, f"{self.quantity} has no meaning at this point"])
         rows = list(story_rows(self, INNER, DEPTH, name_width=LONGEST))
         heads = [("quantity", NAME), ("value", NUMBER), ("share", NUMBER), ("what it is", WORDS)]
-        return paragraphs(lines) + table(heads, rows) + paragraphs([elasticity_line(self.elasticities())])
+        last = [interval_line(self), elasticity_line(self.elasticities())]
+        return paragraphs(lines) + table(heads, rows) + paragraphs(last)
 
 
 class BestDesigns(xr.Dataset):

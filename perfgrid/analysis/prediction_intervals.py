@@ -6,11 +6,13 @@ correlations. Variances of all assumptions, and of what records show beyond them
 and 16). A range may reach further up than down: each end of an interval has a deviation of its own. In the ratio of two
 predictions the assumptions that both share cancel as far as their elasticities agree. Where a derivative says nothing
 of an end, the output is evaluated there: at both ends of a whole number's range, and where a range begins at zero.
+Software that a study of training does not state is an assumption too: it reaches to what the same design takes on other
+stacks (`assumed_software`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -28,27 +30,19 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90
-from perfgrid.results.provenance import design_at, restore
+from perfgrid.results.provenance import design_at, restore, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.study import Study
 from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
+
+from .assumed_software import SOFTWARE, STEP, other_stacks
 
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 EXPERTS = "experts"  # the quantity that is above zero for mixtures
 EXPERT_SCATTER = "expert_error"  # at least so much for mixtures of experts
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
-STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
-PACES = (  # objectives that are the step time or its inverse
-    "step_time",
-    "training_time",
-    "device_time",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "sequences_per_second",
-    "model_flops_per_second_per_device",
-    "model_flops_utilization",
-)
+STEPS = (STEP, "pass_time")  # of training and of serving: what these deviate about, with all that follows
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
 LEAST = 1e-3  # of a value: ends of a range below this count as zero, which has no logarithm
@@ -136,7 +130,28 @@ def intervals(
         at = float(value[i])
         limits = _ends(at, ends, correlations, scatter)
         found.append(Interval(at, *limits, names, ends, correlations, scatter, shared, scaled, designs[i]))
-    return found
+    if not setting.guessed:
+        return found
+    stacks = other_stacks(setting.registry, catalog, space, setting.choices, output, setting.stated)
+    guess = ((SOFTWARE, of_point.get(SOFTWARE, ""), SOFTWARE) for of_point in entries)
+    return [
+        widened(known, name, np.fmin(low, known.value), np.fmax(high, known.value))
+        for known, name, (low, high) in zip(found, guess, stacks, strict=True)
+    ]
+
+
+def has_interval(what: Study | xr.Dataset, output: str, formulas: Iterable[Callable[..., Any]] = ()) -> bool:
+    """Whether records of training say how far an output may be off: a number that follows from the time of a step.
+
+    Of serving no interval is known to hold (docs/accuracy.md). PerfgridError for an unknown quantity.
+    """
+    if workload_of(what) != "training":
+        return False
+    setting = _setting(what, formulas)
+    labels = setting.space.label_quantities()
+    nodes = resolve(setting.registry, (output,), setting.space.names(), setting.choices, labels).nodes
+    found = nodes.get(output)
+    return found is not None and STEP in nodes and not found.flags and found.constraint is None
 
 
 def widened(known: Interval, assumption: Assumption, low: float, high: float) -> Interval:
@@ -184,13 +199,15 @@ def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: 
 
 def between(a: Interval, b: Interval, side: int) -> float:
     """Deviation of ln(a / b) above (side 1) or below (-1), from the assumptions that the two do not share."""
-    names = tuple(dict.fromkeys((*a.assumptions, *b.assumptions)))
+    same = {n for n in {*a.assumptions} & {*b.assumptions} if n[2] == SOFTWARE}  # one guess: both have the same stack
+    names = tuple(dict.fromkeys(n for n in (*a.assumptions, *b.assumptions) if n not in same))
     rows = {name: i for i, name in enumerate(names)}
     shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
     for sign, one in ((1, a), (-1, b)):
-        own = [rows[n] for n in one.assumptions]
-        shifts[own] += sign * one.shifts
-        correlations[np.ix_(own, own)] = one.correlations
+        held = [i for i, n in enumerate(one.assumptions) if n not in same]
+        own = [rows[one.assumptions[i]] for i in held]
+        shifts[own] += sign * one.shifts[held]
+        correlations[np.ix_(own, own)] = one.correlations[np.ix_(held, held)]
     return float(deviation(shifts, correlations, side))
 
 
@@ -233,6 +250,7 @@ class _Setting:
     choices: Mapping[str, str]
     stated: frozenset[str]
     defaults: Mapping[str, str]
+    guessed: bool  # it trains, and nobody stated its software
 
     def entries(self, index: tuple[int, ...]) -> dict[str, str]:
         """The entry of every table at a point; a device names some of its own."""
@@ -240,6 +258,11 @@ class _Setting:
         device = self.catalog.tables["device"].get(found.get("device", ""))
         own = {} if device is None else {table: str(device.values.get(name, "")) for table, name in OWN.items()}
         return found | {table: name for table, name in own.items() if found.get(table, NATIVE) == NATIVE}
+
+
+def is_guessed(workload: str, tables: Collection[str]) -> bool:
+    """Whether the software of a study of training is a guess: ``tables`` are those of which it states entries."""
+    return workload == "training" and SOFTWARE not in tables
 
 
 def space_of(what: Study | xr.Dataset) -> Space:
@@ -250,12 +273,14 @@ def space_of(what: Study | xr.Dataset) -> Space:
 def _setting(what: Study | xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> _Setting:
     if isinstance(what, Study):
         stated = frozenset(what.stated)
-        return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults)
+        guessed = is_guessed(what.file.workload, what.tables)
+        return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults, guessed)
     space, registry, choices = restore(what, formulas)
     origin = stored(what.attrs, STUDY_ATTRIBUTE)
     single = {table: next(iter(names)) for table, names in origin["sources"].items() if len(names) == 1}
     stated = frozenset((*origin["stated"], *origin["overrides"]))
-    return _Setting(load_catalog(), registry, space, choices, stated, single)
+    guessed = is_guessed(origin["workload"], origin.get("tables", (SOFTWARE,)))  # releases before this kept no tables
+    return _Setting(load_catalog(), registry, space, choices, stated, single, guessed)
 
 
 def _ranged(catalog: Catalog) -> dict[str, str]:

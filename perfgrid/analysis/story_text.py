@@ -13,7 +13,7 @@ from perfgrid.engine.graph.terms import Factor
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.engine.grid.story import Part
 
-from .number_text import number, whole_number
+from .number_text import column, number, whole_number
 from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
@@ -44,8 +44,19 @@ def story_lines(
     for name, value, share, words in rows:
         line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
         yield (line + (words if sources else _shortened(words, width - len(line)))).rstrip()
+    if line := interval_line(found):
+        yield line
     if line := elasticity_line(found.elasticities(), width):
         yield line
+
+
+def interval_line(found: Explanation) -> str:
+    """Where measurements of the number are expected; empty where nothing is known of it."""
+    if (ends := found.interval()) is None:
+        return ""
+    unit, texts = column(ends, found.about(found.quantity)[0])
+    low, high = (text.strip() for text in texts)
+    return f"90 of 100 within {low} to {high} {unit}".rstrip()
 
 
 def elasticity_line(elasticities: Mapping[str, float], width: int = WIDTH) -> str:
@@ -207,6 +218,8 @@ def as_data(found: Explanation, depth: int) -> dict[str, Any]:
     data: dict[str, Any] = {"point": found.point, "violated": violated}
     if found.illegal:
         return data
+    if (ends := found.interval()) is not None:
+        data["interval"] = list(ends)
     return data | {"story": _json(found, found.story(depth, most_lines(depth))), "elasticities": found.elasticities()}
 
 

@@ -13,26 +13,27 @@ import xarray as xr
 from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
-from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
+from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE, ties_of
 from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
+from perfgrid.study.tables import usual_entries
 
+from .amounts import taken_of_model
 from .effects import idle, without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
-from .stacks import SOFTWARE, on_every_stack
+from .stacks import stacks_alike
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
 ALTERNATIVES = 2  # that an answer names
 PARTS = 3  # of a step that an answer names
 DOUBLINGS = 6  # of the number of devices, until something fits
 CHUNKS = ".v"  # layouts that differ in chunks alone are one
-GUESSED = (SOFTWARE, "", SOFTWARE)  # the assumption that the stack is the usual one
 
 
 def answered(
@@ -45,13 +46,15 @@ def answered(
     assumed: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
     details: str = "",
+    question: Mapping[str, Any] | None = None,
     origins: Mapping[str, Origin] | None = None,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
-    the heading says beside the title of the study, which a user may change; ``origins`` of its inputs, as of `ledger`.
+    the heading says beside the title of the study, which a user may change; ``question``: it as plain values;
+    ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
     stated = _named(asked, origins or {})
@@ -77,15 +80,11 @@ def answered(
         warnings += idle(asked, content, study, first)
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
-        timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
-        guessed = timed and asked.software is None
-        having = [group for group, some in zip(of.values(), rows, strict=True) if some]
-        stacks = on_every_stack(study, having, objective, least) if guessed else None
-        found |= _around(study, objective, least, rows, stacks, placed)
+        found |= _around(study, objective, least, rows, placed)
         if against is not None:
             edges = [group.frontier(against) for group in of.values()]
             found |= _frontier(study, edges, (objective, against), placed)
-        if not timed:
+        if not has_interval(study, objective):
             del found[f"{objective}_interval"]
     found |= _excluded(list(of.values()), placed)
     if lacking := [system for system in labels[SYSTEM] if short_of_devices(of, system)]:
@@ -98,9 +97,17 @@ def answered(
         "objective": objective,
         "sense": "minimize" if least else "maximize",
     }
+    about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
+    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    about |= {"question": json.dumps(question or {}), "notes": []}
+    if points and study.file.workload == "inference":
+        usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
+        own = {asked.software} if asked.software else set(usual)
+        if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
+            about["notes"] = [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
     inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
     about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
@@ -147,8 +154,8 @@ def _values(
     for place, axis in enumerate(study.space.axes):
         if axis.name == LAYOUT or (axis.name != SYSTEM and len(axis) > 1):
             texts = np.array([label_text(axis.labels[index[place]]) for index in points])
-            own = np.where(here < 0, "", texts[here])
-            found[front + axis.name] = placed(own, *inner, long_name=f"{LABEL} {axis.name}")
+            own, kind = np.where(here < 0, "", texts[here]), axis.labels.dtype.kind
+            found[front + axis.name] = placed(own, *inner, long_name=f"{LABEL} {axis.name}", kind=kind)
     return found
 
 
@@ -177,15 +184,9 @@ def _around(
     objective: str,
     least: bool,
     rows: Sequence[Sequence[Index]],
-    stacks: Sequence[tuple[float, float]] | None,
     placed: Callable[..., Any],
 ) -> dict[str, Any]:
-    """The prediction interval of the objective, and the other layouts with how much worse they are.
-
-    ``stacks``: what software reaches at best in every group with a design, least and greatest, where software is a
-    guess: it widens the interval.
-    """
-    by_software = iter(() if stacks is None else stacks)
+    """The prediction interval of the objective, and the other layouts with how much worse they are."""
     known = iter(intervals(study, [index for some in rows for index in some], objective))
     axes = study_axes(study.space)
     place = axes.index(LAYOUT)
@@ -193,11 +194,7 @@ def _around(
     for some in rows:
         own = [next(known) for _ in some]
         firsts.append(own[0] if own else None)
-        whole = own[0] if own else None
-        if whole and stacks is not None:
-            low, high = next(by_software)
-            whole = widened(whole, GUESSED, np.fmin(low, whole.value), np.fmax(high, whole.value))
-        ends.append((whole.low, whole.high) if whole else (np.nan, np.nan))
+        ends.append((own[0].low, own[0].high) if own else (np.nan, np.nan))
         ratio = [_ratio(other, own[0]) for other in own[1:]]
         tied = [_tied(own[0], other) for other in own[1:]]
         short = ALTERNATIVES - len(ratio)

@@ -19,8 +19,10 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import POOLS, Best
 from perfgrid.study.study import Study
 
+from .amounts import taken_of_model
+from .entries import separated
 from .question import Question, objective, question
-from .serve import COST, PER_DEVICE
+from .serve import COST, PER_DEVICE, lengths_of
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 COUNTED = (*DEGREES, "dp", "workers", "batch")
@@ -41,6 +43,7 @@ class Pair:
     result: xr.Dataset
     choice: Best
     winner: xr.Dataset
+    about: Mapping[str, Any]  # title, question, assumptions and units, as plain values
 
 
 def serve_pools(
@@ -49,8 +52,8 @@ def serve_pools(
     devices: int,
     prefill: str = SEARCHED,
     decode: str = SEARCHED,
-    prompt: int = 1000,
-    output: int = 500,
+    prompt: int | None = None,
+    output: int | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
     rate: float | None = None,
@@ -69,11 +72,11 @@ def serve_pools(
     """
     if (rate is None) == (clients is None):
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
+    (prompt, output), lengths = lengths_of(prompt, output)
     stated = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
     named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking = (
         {"batch_rule": "clients", "batch": clients} if rate is None else {"batch_rule": "rate", "request_rate": rate}
@@ -86,23 +89,40 @@ def serve_pools(
         "where": f"prefill_devices + decode_devices <= {devices}",
         "axes": {"model": [asked.model.name]},
         "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
-        | {"weight_precision": stored, "kv_precision": kept}
-        | asked.kept_wide(precision)
+        | asked.stored(precision)
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
     for pool, own in stated.items():
-        content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or stored)
+        device = asked.spelled[str(own.get("device", on))]
+        content[pool] = _table(asked, own, pool, devices, device, precision or asked.published)
     study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)
-    return Pair(study, result, choice, best(result, choice.over, choice.minimize, choice.maximize))
+    winner = best(result, choice.over, choice.minimize, choice.maximize)
+    products = ", ".join(dict.fromkeys(asked.products(precision or asked.published)))
+    weights, cache = asked.published_formats, content["workload_parameters"]["kv_precision"]
+    formats = f"weights in {weights} as published, products in {products}, cache in {cache}"
+    taken = asked.assumptions("inference") | lengths | ({"precision": formats} if precision is None else {})
+    taken |= taken_of_model("inference", False, content["workload_parameters"])
+    limited = {"ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
+    values = {"prompt": prompt, "output": output, "prefill": prefill, "decode": decode} | limited
+    units = {name: str(winner[name].attrs.get("units", "1")) for name in study.outputs if name in winner}
+    about = {
+        "title": study.file.title,
+        "objective": decisive,
+        "sense": "minimize" if least else "maximize",
+        "question": asked.stated(**values),
+        "assumptions": [f"{option}: {value}" for option, value in taken.items()],
+        "units": {name: unit for name, unit in units.items() if unit != "1"},
+    }
+    return Pair(study, result, choice, winner, about)
 
 
 def stated_pool(text: str, pool: str) -> dict[str, int | str]:
     """A pool as ``tp=4,ep=8,workers=2``; empty for ``auto``. PerfgridError for anything else, with what is legal."""
     found: dict[str, int | str] = {}
-    for part in (part.strip() for part in text.split(",") if text.strip() != SEARCHED):
+    for part in separated(text) if text.strip() != SEARCHED else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in (names := (*COUNTED, "device")) or not equals:
             legal = f"{SEARCHED}, or {', '.join(f'{name}=' for name in names)} with commas between"
@@ -138,7 +158,7 @@ def _table(
     if min(sizes) >= most:
         raise PerfgridError(f"--{pool}: the pool takes {min(sizes)} devices, and both have {most} together")
     degrees["devices"] = sizes
-    row = asked.devices.index(device) if device in asked.devices else 0
+    row = asked.devices.index(device)
     zipped = {name: [values[row]] for name, values in asked.systems["zip"].items()}
     zipped["precision"] = [asked.products(precision)[row]]
     table: dict[str, Any] = {

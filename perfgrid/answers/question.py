@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, lcm, log2, nan
 from numbers import Integral
@@ -15,18 +15,20 @@ import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.checkpoints import formats_text, kept_cache, stored_weights
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.study.limits import converted
 from perfgrid.study.study import build_study
-from perfgrid.study.tables import DEFAULTS, usual_entries
+from perfgrid.study.tables import usual_entries
 
-from .entries import entries_text, model_of, with_device
+from .amounts import paid
+from .entries import entries_text, model_with_remarks, with_device
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
-FOUR_BITS = ("fp4", "int4")
+FOUR_BITS = ("fp4", "int4", "mxfp4")
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
@@ -48,6 +50,8 @@ class Question:
     software: str | None = None
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
     rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
+    spelled: Mapping[str, str] = field(default_factory=dict)  # a device as the question spells it -> its name
+    remarks: tuple[str, ...] = ()  # on what a configuration of the model says and was not taken in
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -68,10 +72,13 @@ class Question:
         return int(self.number("context_length") or self.number("learned_positions"))
 
     def warnings(self, tokens: int, what: str) -> list[str]:
-        """That a sequence is longer than the model is made for, if it is."""
+        """What was not taken in of the model, and that a sequence is longer than it is made for, if it is."""
         if not 0 < self.context < tokens:
-            return []
-        return [f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}"]
+            return [*self.remarks]
+        return [
+            *self.remarks,
+            f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}",
+        ]
 
     def partly_used(self) -> list[str]:
         """The devices of which some number does not fill the scale-up domains of their cluster."""
@@ -115,9 +122,25 @@ class Question:
 
     @property
     def published(self) -> str:
-        """The number format in which the model's weights are published."""
+        """The number format in which most of the model's weights are published."""
         variable = self.catalog.variables["published_precision"]
         return str(variable.word(self.model.values[variable.name]))
+
+    def stored(self, precision: str | None) -> dict[str, Any]:
+        """How a study stores weights and cache: as published unless a number format is stated.
+
+        Of formats in four bits without more said of the parts, attention is taken to stay in 16.
+        """
+        if precision is not None:
+            return {"weight_precision": precision, "kv_precision": precision}
+        weights = stored_weights(self.model, self.catalog.variables)
+        kept = {"weight_precision": weights, "kv_precision": kept_cache(self.model, self.catalog.variables)}
+        return kept | ({"quantised_attention": False} if weights in FOUR_BITS else {})
+
+    @property
+    def published_formats(self) -> str:
+        """The number formats of the model's weights as published, in words."""
+        return formats_text(self.model, self.catalog.variables)
 
     def products(self, stored: str) -> list[str]:
         """The number format of matrix products with stored weights on every device.
@@ -127,11 +150,6 @@ class Question:
         rates = [self.catalog.entry("device", device).values for device in self.devices]
         formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
         return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
-
-    def kept_wide(self, precision: str | None) -> dict[str, bool]:
-        """What a study states of weights as published: those in four bits are of experts alone, not of attention."""
-        experts_alone = precision is None and self.published in FOUR_BITS
-        return {"quantised_attention": False} if experts_alone else {}
 
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
@@ -149,17 +167,12 @@ class Question:
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
         taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
-        return taken | {"price": self._paid()}
+        return taken | {"price": paid(self.catalog, self.devices, self.rents)}
 
-    def _paid(self) -> str:
-        """What costs rest on: stated rents or owned devices, and how many of the hours are idle."""
-        if self.rents:
-            return f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h, all paid hours used"
-        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
-        devices = [self.catalog.entry("device", name) for name in self.devices]
-        unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
-        known = f" (unknown of {unknown})" if unknown else ""
-        return f"devices owned, at market prices{known}, {idle:.0%} of the paid hours idle"
+    def stated(self, **more: Any) -> dict[str, Any]:
+        """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
+        usual = {"topology": self.topology, "software": self.software, "price": list(self.rents) or None}
+        return {"model": self.model.name, "on": list(self.devices), "devices": list(self.sizes)} | more | usual
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -196,11 +209,12 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    known, entry, named = catalog, model_of(catalog, model), []
+    known, spelled = catalog, dict[str, str]()
+    entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, name = with_device(catalog, device)
-        named += [name] if name not in named else []
+        catalog, spelled[device] = with_device(catalog, device)
+    named = list(dict.fromkeys(spelled.values()))
     for table, stated in (("topology", topology), ("software", software)):
         if stated is not None:
             catalog.entry(table, stated)
@@ -218,7 +232,8 @@ def question(
     rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
-    return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own, tuple(rents))
+    sized, kept = tuple(map(int, sizes)), tuple(remarks)
+    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
 
 
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:

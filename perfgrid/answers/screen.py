@@ -107,15 +107,19 @@ def print_answer(found: xr.Dataset) -> None:
         print_table(["", *map(_name, some)], list(_lines(some, found.attrs["objective"])))
     out.print()
     _print_frontier(every)
-    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every), *_assumed(found)):
+    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every)):
         out.print(line)
+    print_assumed(found.attrs["assumptions"])
+    for line in found.attrs["notes"]:
+        out.print(f"Note: {line}")
 
 
 def _decisive(about: Mapping[str, Any]) -> str:
     """Which design is called the best."""
     objective = about["objective"]
     words = DECIDE.get(objective) or _words(objective)
-    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}"
+    equal = f"; of equal ones the lowest {_words(about['ties'])}" if "ties" in about else ""
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}{equal}"
 
 
 def _words(quantity: str) -> str:
@@ -313,7 +317,8 @@ def _fitting(groups: Sequence[xr.Dataset]) -> Iterator[str]:
         yield f"It fits with none of {tried} x {', '.join(none)}, with the same batch"
 
 
-def _assumed(found: xr.Dataset) -> Iterator[str]:
-    for line in found.attrs["assumptions"]:
+def print_assumed(lines: Sequence[str]) -> None:
+    """What a question left open, and by which option it is stated."""
+    for line in lines:
         option, _, value = line.partition(": ")
-        yield f"Assumed: {value} (--{option})"
+        out.print(f"Assumed: {value} ({'--' if option.isalpha() else ''}{option})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
@@ -12,9 +12,10 @@ import xarray as xr
 
 from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
+from perfgrid.engine.reductions.argmin import ranked
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluated
-from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE, ties_of
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 
@@ -50,6 +51,7 @@ class Group:
     objective: str
     least: bool
     limits: Mapping[str, tuple[str, str]]  # constraint -> value and limit that it compares
+    ties: str | None = None  # of which the least decides between equal designs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,16 +94,9 @@ class Group:
     def best(self, count: int) -> list[Index]:
         """The best designs, best first, as rows of the study's axes."""
         found = np.flatnonzero(self.possible)
-        return [self.index(int(design)) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
-
-    def near(self, count: int, without: Collection[str], each: str) -> list[Index]:
-        """The best designs of every label of an axis that break no constraint, leaving some constraints out."""
-        none = np.zeros(self.designs, bool)
-        broken = reduce(or_, (where for name, where in self.broken.items() if name not in without), none)
-        found = np.flatnonzero(~broken & np.isfinite(self.score))
-        found = found[np.argsort(self.score[found], kind="stable")]
-        labels = np.unravel_index(found, self.shape)[self.axes.index(each)]
-        return [self.index(int(design)) for label in np.unique(labels) for design in found[labels == label][:count]]
+        score = self.score[found]
+        score = score if self.ties is None else ranked(score, self.spread(self.ties)[found])
+        return [self.index(int(design)) for design in found[np.argsort(score, kind="stable")][:count]]
 
     def frontier(self, against: str) -> list[Index]:
         """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""
@@ -161,7 +156,10 @@ def groups(
     that they hold, too.
     """
     sides = limits_of(study)
-    wanted = dict.fromkeys((objective, against or objective, *(side for pair in sides.values() for side in pair)))
+    ties = ties_of(study.file.best, objective)
+    wanted = dict.fromkeys(
+        (objective, against or objective, ties or objective, *(side for pair in sides.values() for side in pair))
+    )
     narrower = asking(study, list(wanted))
     grid = evaluated(narrower, narrower.plan(WHOLE))
     units = {name: str(grid[name].attrs.get("units", "1")) for name in wanted}
@@ -172,7 +170,7 @@ def groups(
         for size in [0] if weighed else dict.fromkeys(sizes.tolist()):
             rows = {SYSTEM: [i], LAYOUT: np.flatnonzero((sizes == size) | weighed)}
             part = grid.isel(rows)
-            found[system, size] = Group(part, study_axes(study.space), rows, objective, least, limits)
+            found[system, size] = Group(part, study_axes(study.space), rows, objective, least, limits, ties)
     return found
 
 
@@ -180,6 +178,6 @@ def limits_of(study: Study) -> dict[str, tuple[str, str]]:
     """The constraints of a study that a design can exceed, and what they read first: a value and its limit."""
     found = {}
     for node in study.graph().constraints:
-        if node.constraint is not None and node.constraint.kind == EXCEEDS and len(node.arguments) > 1:
-            found[node.name] = node.arguments[:2]
+        if node.constraint is not None and node.constraint.kind == EXCEEDS and len(node.compared) > 1:
+            found[node.name] = node.compared[:2]
     return found

@@ -51,8 +51,8 @@ def serve(
     model: str | Path,
     on: str | Sequence[str],
     devices: int | Sequence[int] | None = None,
-    prompt: int = PROMPT,
-    output: int = OUTPUT,
+    prompt: int | None = None,
+    output: int | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
     rate: float | None = None,
@@ -77,7 +77,7 @@ def serve(
     on, devices
         Devices of the catalog, and how many of them. Default: up to 8; with ``rate`` up to 512, above 64 in eights.
     prompt, output
-        Tokens of a request.
+        Tokens of a request. Default: 1000 and 500.
     ttft, tpot
         Limits on the time to the first token and per further token.
     rate
@@ -119,8 +119,8 @@ def serve(
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
     origins: dict[str, Origin] = {
-        "prompt_tokens": origin("--prompt", None if prompt == PROMPT else prompt, f"{PROMPT:,}"),
-        "output_tokens": origin("--output", None if output == OUTPUT else output, f"{OUTPUT:,}"),
+        "prompt_tokens": origin("--prompt", prompt, f"{PROMPT:,}"),
+        "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
         "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
         "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
         "request_rate": ("stated", "--rate"),
@@ -131,10 +131,11 @@ def serve(
         "output_variation": ("stated", "--variation"),
         "length_distribution": ("implied", "--variation"),
         "weight_precision": origin("--precision", precision, "as published"),
-        "kv_precision": origin("--precision", precision, "16 bits"),
+        "kv_precision": origin("--precision", precision, "as published"),
         "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
         "quantised_attention": ("implied", "the published format"),
     }
+    (prompt, output), lengths = lengths_of(prompt, output)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
     if requests is not None and clients is None:
@@ -144,6 +145,10 @@ def serve(
     arriving = rate is not None or clients is not None
     if statistic != "mean" and not arriving:
         raise PerfgridError(f"{statistic} of requests needs their rate or the number of clients")
+    if statistic != "mean" and ttft is None and tpot is None:
+        raise PerfgridError(
+            f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
+        )
     asked = question(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
@@ -153,10 +158,9 @@ def serve(
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
-    products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
+    products = asked.products(asked.published) if precision is None else [precision] * len(asked.devices)
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
-    parameters |= {"weight_precision": stored, "kv_precision": kept} | asked.kept_wide(precision)
+    parameters |= asked.stored(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
         parameters |= {"batch_rule": "rate", "request_rate": rate}
@@ -173,6 +177,7 @@ def serve(
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
+    words += [precision] if precision is not None else []
     words += ["lengths that vary"] if varied else []
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} clients"] if clients is not None else []
@@ -191,22 +196,36 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
+            **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
         },
     }
-    formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
-    assumed = {"precision": formats} if precision is None else {}
+    weights, cache = asked.published_formats, parameters["kv_precision"]
+    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
         assumed["variation"] = "all prompts are of one length, all answers, too"
     if clients is not None and requests is None:
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
+    values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
+    values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
+    values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     origins |= of_all(axis for axis in axes if axis not in ("model", "system"))
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words), origins)
+    details, whole = ", ".join(words), asked.stated(**values)
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
+
+
+def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int], dict[str, str]]:
+    """Tokens of a prompt and of an answer, and which of them nobody stated, by option."""
+    lengths = (PROMPT if prompt is None else prompt, OUTPUT if output is None else output)
+    assumed = {"prompt": f"prompts of {PROMPT:,} tokens"} if prompt is None else {}
+    assumed |= {"output": f"answers of {OUTPUT:,} tokens"} if output is None else {}
+    return lengths, assumed
 
 
 def _variations(variation: float | Sequence[float] | None, arriving: bool) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def train(
     devices: int | Sequence[int],
     batch: int | None = None,
     sequence: int | None = None,
-    tokens: float | str = TOKENS,
-    precision: str = PRECISION,
+    tokens: float | str | None = None,
+    precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
     minimize: str | None = None,
@@ -71,9 +71,9 @@ def train(
         Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
         is made for).
     tokens
-        Tokens of the whole run: a number, or text such as "15T".
+        Tokens of the whole run: a number, or text such as "15T". Default: 1T.
     precision
-        Of matrix products: bf16, fp8, ...
+        Of matrix products: bf16, fp8, ... Default: bf16.
     topology, software
         Default: those in which each device is mostly used.
     minimize, maximize
@@ -103,18 +103,29 @@ def train(
     origins: dict[str, Origin] = {
         "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
         "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
-        "training_tokens": origin("--tokens", None if tokens == TOKENS else tokens, "1 T"),
-        "precision": origin("--precision", None if precision == PRECISION else precision, PRECISION),
+        "training_tokens": origin("--tokens", tokens, "1 T"),
+        "precision": origin("--precision", precision, PRECISION),
         "training_time_limit": origin("--within", within, "no limit"),
         "training_cost_limit": origin("--budget", budget, "no limit"),
         "lora_rank": origin("--lora", lora or None, "all weights are trained"),
     }
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
+    assumed: dict[str, str] = {}
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)
+        assumed["sequence"] = f"sequences of {sequence:,} tokens"
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
+        sizes = ", ".join(f"{size:,}" for size in asked.sizes)
+        about = f"about {rounded(BATCH_TOKENS)} tokens, a number that ranks of {sizes} devices divide"
+        assumed["batch"] = f"{batch:,} sequences of a step ({about})"
+    if tokens is None:
+        tokens = TOKENS
+        assumed["tokens"] = f"{rounded(tokens)} tokens of the whole run"
+    if precision is None:
+        precision = PRECISION
+        assumed["precision"] = f"matrix products in {precision}"
     tokens = count_of(tokens, "tokens")
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
@@ -151,4 +162,16 @@ def train(
     details = f"{rounded(tokens)} tokens in {steps}, {precision}"
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])
-    return answered(asked, content, decisive, least, warnings=warnings, details=details, origins=origins)
+    values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}
+    values |= {"lora": lora, "within": within, "budget": budget}
+    return answered(
+        asked,
+        content,
+        decisive,
+        least,
+        assumed=assumed,
+        warnings=warnings,
+        details=details,
+        question=asked.stated(**values),
+        origins=origins,
+    )

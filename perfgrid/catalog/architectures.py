@@ -33,6 +33,7 @@ class Architecture:
     dense_list: str = ""  # key that lists the layers with a dense feed-forward block
     expert_list: str = ""  # key that lists the layers with experts
     layer_kinds: str = ""  # key that lists for every layer whether it is dense or sparse
+    indexer_list: str = ""  # key that lists for every layer whether it has an indexer of its own: full or shared
     shared_width: str = ""  # key of the width of all shared experts together
     layer_lists: tuple[str, ...] = ("layer_types",)  # keys with a word or letter for the kind of each layer
     words: Mapping[str, str] = field(default_factory=lambda: dict(_WORDS))  # word or letter -> kind (layer_kinds.py)
@@ -68,7 +69,14 @@ class Architecture:
         """The keys that it reads or knows to have no effect; of nested ones, the outer key."""
         keys = [key for quantity in self.keys for key in self.keys_of(quantity)]
         keys += [*self.only, *self.unused, *self.layer_lists, *self.layer_numbers, *self.period]
-        keys += [self.expert_list, self.inner_width, self.inner_multiple, self.state_format, self.share_factor]
+        keys += [
+            self.expert_list,
+            self.indexer_list,
+            self.inner_width,
+            self.inner_multiple,
+            self.state_format,
+            self.share_factor,
+        ]
         return {part for key in keys for part in (key, key.partition(".")[0])}
 
 
@@ -117,12 +125,13 @@ class Understood:
     read: tuple[str, ...]  # what the entry says
     no_effect: tuple[str, ...]  # on anything that is modelled
     small: tuple[str, ...]  # left out: biases and norms of single matrices
+    ignored: tuple[str, ...]  # not known, and taken to be without effect: words, flags, factors
     unknown: tuple[str, ...]  # what may change the result
 
 
 def understood(kind: str, config: Mapping[str, Any], read: set[str], unused: Iterable[str]) -> Understood:
     """The keys of a configuration, nested ones as ``outer.inner``, by what became of them."""
-    found: dict[str, list[str]] = {"read": [], "no_effect": [], "small": [], "unknown": []}
+    found: dict[str, list[str]] = {"read": [], "no_effect": [], "small": [], "ignored": [], "unknown": []}
     for key, value in _leaves(config, read):
         if key in read:
             place = "read"
@@ -130,10 +139,19 @@ def understood(kind: str, config: Mapping[str, Any], read: set[str], unused: Ite
             place = "no_effect"
         elif _matches(key, _KEYS["small"]):
             place = "small" if value else "no_effect"
+        elif value is None:
+            place = "no_effect"
         else:
-            place = "no_effect" if value is None else "unknown"
+            place = "unknown" if value and _may_matter(key, value) else "ignored"
         found[place].append(key)
     return Understood(kind in ARCHITECTURES, **{place: tuple(sorted(keys)) for place, keys in found.items()})
+
+
+def _may_matter(key: str, value: Any) -> bool:
+    """Whether a key that nothing is known of may change sizes or costs: by its name, or as a whole number or a list."""
+    if _matches(key, _KEYS["matter"]):
+        return True
+    return not isinstance(value, (str, bool)) and not (isinstance(value, float) and value % 1)
 
 
 def _leaves(config: Mapping[str, Any], read: set[str]) -> Iterable[tuple[str, Any]]:

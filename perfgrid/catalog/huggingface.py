@@ -6,6 +6,7 @@ what it fixes, and what it takes where a configuration leaves a key out. Reading
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -15,9 +16,11 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError
 
 from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
-from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, counted_kinds
+from .checkpoints import published, with_formats
+from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, listed_kinds
+from .layer_places import own_indexers, sparse_layers
 from .reading import from_json, read_text
-from .schema import Value, Variable, convert
+from .schema import Value, Variable, convert, is_finite
 from .writing import table_text, value_text
 
 _DROPOUT = (
@@ -26,7 +29,7 @@ _DROPOUT = (
 )  # fmt: skip
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
-_FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
+CONFIG = "config.json"
 _MARKS = {
     "moe": "experts",
     "mla": "kv_lora_rank",
@@ -37,11 +40,14 @@ _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an eleme
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object of a configuration file; PerfgridError where there is none."""
-    config = from_json(read_text(path), f"{path}: ")
+    """The JSON object of a configuration file, with the number formats that a file beside it states.
+
+    PerfgridError where there is none, and where the two contradict each other.
+    """
+    config = from_json(read_text(path), f"{path}: ", finite=False)  # Infinity is the usual limit of Mamba's steps
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
-    return config
+    return with_formats(config, path) if path.name == CONFIG else config
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,8 @@ class _Reading:
         self.config, self.row, self.variables, self.where = config, row, variables, where
         self.kind = config["model_type"]
         self.read = {"model_type"}
-        self.kinds: tuple[str, Mapping[str, int]] | None = None  # of layers, by the key that says them
+        self.kinds: tuple[str, list[str]] | None = None  # of each layer, by the key that says them
+        self.sparse: list[int] = []  # layers with experts, the first layer being 0
 
     def imported(self) -> Imported:
         """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
@@ -101,8 +108,6 @@ class _Reading:
             if (value := self._stated(quantity)) is not None:
                 found[quantity] = value
         found["dropout"] = max(self._size(key, 0.0) for key in _DROPOUT) > 0
-        if (stored := self._published()) in self.variables["published_precision"].codes:
-            found["published_precision"] = stored
         self._layers(found)
         self._special(found)
         hidden, heads = self._need(found, "hidden_size"), self._need(found, "heads")
@@ -119,11 +124,25 @@ class _Reading:
                 self._need(found, quantity)
         found = {q: convert(self.variables[q], value, f"{self.where}, {q}") for q, value in found.items()}
         self._contradictions(found)
-        return found
+        quantised, place = self._at("quantization_config"), f"{self.where}, quantization_config"
+        return found | published(quantised, found, self._parts(found), self.variables, place)
+
+    def _parts(self, found: Mapping[str, Value]) -> list[tuple[str, ...]]:
+        """The parts of the model that each layer has, in order; of blocks that are counted apart, each is a part."""
+        of_kind: dict[str, tuple[str, ...]] = {FULL: ("attention",), WINDOW: ("attention",), RECURRENT: ("mixer",)}
+        of_kind |= {DENSE: ("ffn",), SPARSE: ("experts", "shared")}
+        if self.row.blocks and self.kinds is not None:
+            return [of_kind[kind] for kind in self.kinds[1]]
+        layers, sparse = range(int(self._need(found, "layers"))), {*self.sparse}
+        first = [("attention",)] * len(layers) if self.kinds is None else [of_kind[kind] for kind in self.kinds[1]]
+        first = [("attention", "mixer")] * len(layers) if self.row.parallel else first
+        indexed = ("indexer",) if found.get("index_layers") else ()
+        second = [of_kind[SPARSE if found.get("experts") and i in sparse else DENSE] for i in layers]
+        return [(*mixing, *indexed, *feeding) for mixing, feeding in zip(first, second, strict=True)]
 
     def _asked(self, quantity: str, variable: Variable, found: dict[str, Value]) -> bool:
         """Whether an entry needs a quantity: all of a block that the model has; a 0 there is none at all."""
-        if variable.block is None:
+        if variable.block in (None, "published"):
             return True
         if variable.block == "mixer":
             return "mixer_layers" in found and variable.kind != "label"
@@ -188,7 +207,7 @@ class _Reading:
         value = self._at(key)
         if value is None:
             return absent
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
             raise self._error(f", {key} must be a number, found {value!r}")
         return float(value)
 
@@ -203,17 +222,6 @@ class _Reading:
             keys = " or ".join(self.row.keys_of(quantity) or [quantity])
             raise self._error(f" lacks {keys} ({self.variables[quantity].meaning}), which {self.kind} needs")
         return float(found[quantity])  # pyright: ignore[reportArgumentType] (sizes and flags)
-
-    def _published(self) -> str:
-        """The number format of quantised weights, by their method or by their type and bits; empty if unknown."""
-        method = self._at("quantization_config.quant_method")
-        if isinstance(method, str) and method in _FORMATS:
-            return _FORMATS[method]
-        group = self._at("quantization_config.config_groups.group_0.weights")  # of compressed tensors
-        about = group or self._at("quantization_config")
-        if not isinstance(about, Mapping):
-            return ""
-        return f"{'fp' if about.get('type') == 'float' else 'int'}{about.get('num_bits', about.get('bits'))}"
 
     def _special(self, found: dict[str, Value]) -> None:
         """What a few architectures say by other means than one key."""
@@ -247,7 +255,7 @@ class _Reading:
     def _layers(self, found: dict[str, Value]) -> None:
         """How many layers have attention, a recurrent mixer and a feed-forward part, and the widths of the mixer."""
         stated = None if self.row.blocks and "layers" not in found else self._need(found, "layers")
-        self.kinds = counted_kinds(self.row, self._at, stated, self.where)
+        self.kinds = listed_kinds(self.row, self._at, stated, self.where)
         if "mixer" not in self.row.fixed:
             return
         if self.row.parallel:
@@ -256,7 +264,7 @@ class _Reading:
             keys = " or ".join((*self.row.layer_lists, *self.row.layer_numbers))
             raise self._error(f" lacks {keys} (the kinds of the layers), which {self.kind} needs")
         else:
-            self._kinds(found, *self.kinds)
+            self._kinds(found, self.kinds[0], Counter(self.kinds[1]))
         if self.row.state_format and (held := self._at(self.row.state_format)) is not None:
             if not isinstance(held, str) or held not in _STATES:
                 expressed = ", ".join(_STATES)
@@ -276,7 +284,7 @@ class _Reading:
             width = f"{found['mixer_value_dim']:g}"
             raise self._contradiction(f"{heads:g} mixer heads of {width} are not {inner:g} wide")
 
-    def _kinds(self, found: dict[str, Value], key: str, kinds: Mapping[str, int]) -> None:
+    def _kinds(self, found: dict[str, Value], key: str, kinds: Counter[str]) -> None:
         """Layers by the numbers of their kinds; of two blocks that are one layer, each may be a part."""
         attending, recurrent, dense, sparse = kinds[FULL] + kinds[WINDOW], kinds[RECURRENT], kinds[DENSE], kinds[SPARSE]
         layers = attending + recurrent
@@ -310,35 +318,14 @@ class _Reading:
                     del found[quantity]
 
     def _placed(self, found: dict[str, Value]) -> None:
-        """Which layers have experts: all from one on, or every n-th, less those that are listed as dense."""
-        row, layers = self.row, int(self._need(found, "layers"))
-        step, leading = (self._size_of(found, q) for q in ("expert_layer_step", "dense_layers"))
-        placed = [i for i in range(layers) if i >= leading and (i + 1) % max(step, 1) == 0]
-        key = next((key for key in row.keys_of("expert_layer_step") if self._at(key) is not None), "")
-        if row.dense_list and (dense := self._at(row.dense_list)):
-            key, placed = row.dense_list, [i for i in placed if i not in self._numbers(row.dense_list, dense, layers)]
-        if row.layer_kinds and (kinds := self._at(row.layer_kinds)) is not None:
-            if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"dense", "sparse"}:
-                raise self._error(f", {row.layer_kinds} must name each of {layers} layers dense or sparse")
-            key, placed = row.layer_kinds, [i for i, kind in enumerate(kinds) if kind == "sparse"]
-        if row.expert_list and (experts := self._at(row.expert_list)):
-            key, placed = row.expert_list, self._numbers(row.expert_list, experts, layers)
-        if not key:
-            return
-        step = placed[1] - placed[0] if len(placed) > 1 else 1
-        if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (
-            placed and placed[0] < step - 1
-        ):
-            raise self._error(f": {key} is not expressed, only experts in every n-th layer, the last one among them")
-        found["dense_layers"], found["expert_layer_step"] = float(layers - len(placed)), float(step)
-
-    def _numbers(self, key: str, numbers: Any, layers: int) -> list[int]:
-        """The layers that a key lists, in order, the first layer being 0."""
-        if not isinstance(numbers, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
-            raise self._error(f", {key} must list numbers of layers, found {numbers!r}")
-        if sorted({*numbers}) != sorted(numbers) or not all(0 <= n < layers for n in numbers):
-            raise self._contradiction(f"{key} = {numbers!r} does not name layers of {layers} once each")
-        return sorted(numbers)
+        """Which layers have experts, and which an indexer of their own."""
+        layers = int(self._need(found, "layers"))
+        leading, step = (self._size_of(found, q) for q in ("dense_layers", "expert_layer_step"))
+        self.sparse, found_step = sparse_layers(self.row, self._at, layers, (int(leading), int(step)), self.where)
+        if found_step:
+            found["dense_layers"], found["expert_layer_step"] = float(layers - len(self.sparse)), float(found_step)
+        if (own := own_indexers(self.row, self._at, layers, self.where)) is not None:
+            found["index_layers"] = float(own)
 
     @staticmethod
     def _size_of(found: Mapping[str, Value], quantity: str) -> float:
@@ -361,7 +348,7 @@ class _Reading:
             if not self._flag(key, missing):
                 found[quantity], windowed = 0.0, 0.0 if quantity == "window" else windowed
         if self.kinds is not None:
-            windowed = float(self.kinds[1][WINDOW])
+            windowed = float(self.kinds[1].count(WINDOW))
             if windowed and not found.get("window"):
                 raise self._contradiction(f"{self.kinds[0]} has windows, {self.row.keys_of('window')[0]} has none")
             if found.get("window") and not windowed and "mixer_layers" in found:

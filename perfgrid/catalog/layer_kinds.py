@@ -1,8 +1,7 @@
-"""How many layers of each kind a configuration has: by a list, a pattern of letters, numbers of layers or a period."""
+"""The kind of every layer of a configuration: by a list, a pattern of letters, numbers of layers or a period."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +12,10 @@ from .architectures import Architecture
 RECURRENT, FULL, WINDOW, DENSE, SPARSE = "recurrent", "full", "window", "dense", "sparse"  # what a word may stand for
 
 
-def counted_kinds(
+def listed_kinds(
     row: Architecture, at: Callable[[str], Any], layers: float | None, where: str
-) -> tuple[str, Counter[str]] | None:
-    """The key that says the kinds of the layers, and the number of each kind; None where no key does.
+) -> tuple[str, list[str]] | None:
+    """The key that says the kinds of the layers, and the kind of each; None where no key does.
 
     ``at`` gives the value of a key, ``where`` begins errors. Raises PerfgridError for kinds that are not expressed and
     for keys that contradict the number of layers or one another.
@@ -29,8 +28,7 @@ def counted_kinds(
         if isinstance(every, bool) or not isinstance(every, (int, float)) or every < 1 or every % 1:
             raise PerfgridError(f"{where}, {key} must be a whole number of layers, found {every!r}")
         if not found:
-            full = int((layers or 0) // every)
-            return key, Counter({FULL: full, row.between: int(layers or 0) - full})
+            return key, [row.between if i % every else FULL for i in range(1, int(layers or 0) + 1)]
         found.append((key, [row.between if i % every else FULL for i in range(1, len(found[0][1]) + 1)]))
     if not found:
         return None
@@ -40,7 +38,7 @@ def counted_kinds(
             raise PerfgridError(f"{where} contradicts itself: {first} and {key} name different layers")
     if DENSE in kinds and SPARSE in kinds[: len(kinds) - kinds[::-1].index(DENSE)]:
         raise PerfgridError(f"{where}: {first} is not expressed, only dense layers before sparse ones")
-    return first, Counter(kinds)
+    return first, kinds
 
 
 def _listed(

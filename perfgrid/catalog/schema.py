@@ -21,7 +21,13 @@ Kind = Literal[
 ]  # fmt: skip
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-BLOCKS = ("moe", "mla", "mixer", "indexer")  # groups of model quantities that a file states as a table of their own
+BLOCKS = (
+    "moe",
+    "mla",
+    "mixer",
+    "indexer",
+    "published",
+)  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "load": tuple(f"node_{i}" for i in range(1, 17)),  # batches at which serving is tabulated
     "vendor": ("nvidia", "amd", "google", "intel"),

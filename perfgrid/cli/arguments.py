@@ -12,6 +12,7 @@ import xarray as xr
 from perfgrid.analysis.best_design import best_design
 from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.text import labels_of
+from perfgrid.answers.entries import separated
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
@@ -37,14 +38,7 @@ def measured_files(
 
 def names_in(text: str | None) -> list[str]:
     """Names separated by commas; commas in square brackets belong to a name."""
-    found, depth = [""], 0
-    for character in text or "":
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [name.strip() for name in found if name.strip()]
+    return separated(text or "")
 
 
 def outputs_of(study: Study, of: str | None) -> list[str]:

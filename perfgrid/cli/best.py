@@ -88,7 +88,9 @@ def best_command(
     if as_json:
         designs = winner_rows(loaded, winners, choice)
         decides = {"objective": decisive, "sense": sense}
-        about = {"points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        about = {"title": loaded.file.title, "points": loaded.space.points, **counted, "seconds": reporter.seconds}
+        about |= {"workload_parameters": loaded.file.workload_parameters, "overrides": loaded.file.overrides}
+        about |= {"units": {n: str(winners[n].attrs.get("units", "1")) for n in loaded.outputs if n in winners}}
         inputs = {"inputs": assumptions_data(loaded, labels, decisive)} if assumptions else {}
         print_json({**about, **decides, "best": designs, **inputs})
         return

@@ -17,14 +17,14 @@ from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.files import Layer, files_of
-from perfgrid.catalog.huggingface import Imported, catalog_text, imported, read_config
+from perfgrid.catalog.huggingface import CONFIG, Imported, catalog_text, imported, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import entry_of, stated_in
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.catalog.writing import entry_text, new_text, quoted
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError, nearest, printable, printable_lines
 from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
@@ -126,7 +126,7 @@ def check_command(
 
 @catalog_command.command("import")
 def import_command(
-    config: Annotated[Path, Argument(help="Hugging Face config.json.")],
+    config: Annotated[Path, Argument(help="Hugging Face config.json, or a folder with one.")],
     output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
     name: Annotated[str | None, Option(help="Name of the entry. Default: that of the configuration.")] = None,
     source: Annotated[str, Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
@@ -140,8 +140,10 @@ def import_command(
         raise PerfgridError(f"--source {source!r} is not in the bibliography{near(source, catalog.references)}")
     if output is not None:
         check_output(output, overwrite, ".toml")
+    folder = config.is_dir()
+    config = config / CONFIG if folder else config
     stated = read_config(config)
-    name = name or _name_of(stated, config)
+    name = name or _name_of(stated, config, config.resolve().parent.name if folder else "")
     check_name(name, "--name", dots=True)
     model = imported(stated, catalog.variables, str(config))
     values = model.values
@@ -160,7 +162,7 @@ def import_command(
         )
         text = catalog_text(name, name, source, values, catalog.variables, comments)
     if output is None:
-        print(text, end="")
+        print(printable_lines(text), end="")
         return
     write_text(output, text)
     for line in _became(model):
@@ -184,6 +186,8 @@ def _became(model: Imported) -> Iterator[str]:
         yield f"not counted, beside the language model: {printable(', '.join(model.towers))}"
     if keys.no_effect:
         yield f"without effect here: {len(keys.no_effect)} key{'s' if len(keys.no_effect) > 1 else ''}"
+    if keys.ignored:
+        yield printable(f"not known, taken to be without effect as words and flags: {', '.join(keys.ignored)}")
     if keys.unknown:
         yield printable(
             f"not understood, and may change the result: {', '.join(keys.unknown)}; complete the entry by hand"
@@ -238,7 +242,7 @@ def new_command(
     if as_json:
         print_json({"table": table, "name": name, "stated": stated, "catalog": used})
     elif output is None:
-        print(text, end="")
+        print(printable_lines(text), end="")
     else:
         ways = f"use it with --catalog {output}, or in a study with catalog = [{used}]"
         print_line(f"saved {output} ({name}); {ways}", whole=True)
@@ -319,10 +323,11 @@ def _per_file(layer: Layer, files: Sequence[Path]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _name_of(config: Mapping[str, Any], path: Path) -> str:
-    """The name that a configuration gives its model; PerfgridError where it gives none."""
+def _name_of(config: Mapping[str, Any], path: Path, folder: str) -> str:
+    """The name that a configuration gives its model, or its folder or file does; PerfgridError where none does."""
     stated = config.get("_name_or_path")
     name = stated.rstrip("/").rpartition("/")[2].lower() if isinstance(stated, str) else ""
+    name = name or (folder or (path.stem if path.name != CONFIG else "")).rpartition("--")[2].lower()
     if not name:
         raise PerfgridError(f"{path} does not name its model (_name_or_path); give --name")
     return name

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -23,7 +24,7 @@ from typer.main import get_command
 COMMANDS = {  # name, which is also that of its file (with _ for -): first line of its help
     "train": "Find the best way to train a model on given devices.",
     "serve": "Find the best way to serve a model on given devices.",
-    "read-job": "Read the configuration of a training or serving job as a study of one design.",
+    "read-job": "Read the configuration of a training or serving job: what it states, and with --on the verdict.",
     "run": "Evaluate every design of a study, print the best ones and save the result.",
     "plan": "Show what a study evaluates: quantity, columns, points, bytes.",
     "best": "Find the best designs or the Pareto front of a study of any size.",
@@ -136,7 +137,9 @@ def common(
 def warning_text(message: Warning | str, category: type[Warning], *place: Any) -> str:
     """A warning for users in one line; others with their place in the code."""
     if category.__module__.startswith("perfgrid."):
-        return f"perfgrid: {message}\n"
+        from perfgrid.engine.errors import one_line
+
+        return f"perfgrid: {one_line(str(message))}\n"
     return python_text(message, category, *place)
 
 
@@ -145,6 +148,19 @@ python_text = warnings.formatwarning
 
 def main() -> None:
     """Entry point: a mistake of the user's ends with status 2 and one line on standard error."""
+    check_streams()
+    try:
+        called()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # else the interpreter complains of it when it ends
+                _discard(stream)
+
+
+def called() -> None:
+    """The command that is called, with what goes wrong in it as one line and a status."""
     warnings.formatwarning = warning_text
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
     for stream in (sys.stdout, sys.stderr):
@@ -158,7 +174,7 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # rich and click end with 1
             closed_pipe()
         raise
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         closed_pipe()
     except KeyboardInterrupt:
         sys.exit(130)
@@ -184,18 +200,52 @@ def main() -> None:
         sys.exit(2)
 
 
+def check_streams() -> None:
+    """Refuse to begin with a standard output that is closed (``>&-``) or cannot be written (``1< FILE``).
+
+    What is printed to a closed standard error is lost.
+
+    Nothing may take the place of a closed stream: messages of libraries would be written into a file of results.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            held = os.open(os.devnull, os.O_RDWR)
+            if held != number:
+                os.dup2(held, number)
+                os.close(held)
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.FileIO(os.devnull, "w"))
+        refuse("standard output is closed: direct it to a file, or to /dev/null")
+    with suppress(ImportError, OSError, ValueError):
+        from fcntl import F_GETFL, fcntl  # not on every system
+
+        if fcntl(sys.stdout.fileno(), F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            refuse("standard output is open for reading only: direct it to a file, or to /dev/null")
+
+
 def closed_pipe() -> NoReturn:
     """End quietly, as `head` and its like expect; what is still buffered has no reader."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _discard(stream)
     sys.exit(128 + signal.SIGPIPE)
+
+
+def _discard(stream: Any) -> None:
+    """Lose what is still buffered for a stream that takes no more."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def refuse(why: str) -> NoReturn:
     """One line on standard error, and status 2."""
     from perfgrid.engine.errors import one_line
 
-    print(f"perfgrid: {one_line(why)}", file=sys.stderr)
+    with suppress(OSError):  # on a full disk the status has to do
+        print(f"perfgrid: {one_line(why)}", file=sys.stderr, flush=True)
     sys.exit(2)
 
 

@@ -55,10 +55,11 @@ def read_command(
     """
     check_output(output, overwrite, ".jsonl")
     records, problems = read_records(measured_files(files, kind, job, on, facts), load_catalog(*(catalog or ())))
+    if not records:
+        first = f"{problems[0].place}: {problems[0].reason}" if problems else "the file is empty"
+        raise PerfgridError(f"no measurement in {', '.join(map(str, files))}: {first}")
     for problem in problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
-    if not records:
-        raise PerfgridError(f"no measurement in {', '.join(map(str, files))}")
     write_text(output, "".join(f"{record.model_dump_json()}\n" for record in records))
     out.print(f"saved {count_text(len(records), 'record')} to {output}", soft_wrap=True)
     if problems:

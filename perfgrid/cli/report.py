@@ -9,6 +9,7 @@ from typer import Option
 
 from perfgrid.pictures.pages.report import report
 from perfgrid.pictures.pages.shown import shown
+from perfgrid.printing.console import out
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
@@ -31,4 +32,4 @@ def report_command(
     with shown(subject) as result:
         text = report(result, what.name, own, subject if isinstance(subject, Study) else None)
     write_text(output, text)
-    print(f"saved {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    out.print(f"saved {output} ({len(text.encode()) / 1e6:.1f} MB)")

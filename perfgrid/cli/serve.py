@@ -11,7 +11,7 @@ from typer import Option
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import print_answer
+from perfgrid.answers.screen import print_answer, print_assumed
 from perfgrid.answers.serve import serve
 from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
@@ -49,8 +49,8 @@ def serve_command(
     devices: Annotated[
         str | None, Option(help="Such as 8, 1,8 or 8-64 (powers of two). Default: up to 8; with --rate up to 512.")
     ] = None,
-    prompt: Annotated[int, Option(help="Tokens of a prompt.")] = 1000,
-    output: Annotated[int, Option(help="Tokens of an answer.")] = 500,
+    prompt: Annotated[int | None, Option(help="Tokens of a prompt. Default: 1000.")] = None,
+    output: Annotated[int | None, Option(help="Tokens of an answer. Default: 500.")] = None,
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
@@ -157,11 +157,12 @@ def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool, launche
     seconds = time.perf_counter() - start
     if as_json:
         rows = winner_rows(pair.study, pair.winner, pair.choice)
-        print_json({"seconds": seconds, "best": rows, "note": serving_note()})
+        print_json({**pair.about, "seconds": seconds, "best": rows, "note": serving_note()})
         return
     print_winners(pair.study, pair.winner, pair.choice)
     print_violations(violations(pair.result), seconds)
     print_impossible(pair.study)
+    print_assumed(pair.about["assumptions"])
     out.print(serving_note())
     if launcher:
         objective = pair.choice.minimize or pair.choice.maximize or ""

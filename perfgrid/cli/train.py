@@ -11,7 +11,7 @@ from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
-from perfgrid.answers.train import TOKENS, train
+from perfgrid.answers.train import train
 from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import print_json
 
@@ -43,7 +43,7 @@ def train_command(
     batch: Annotated[int | None, Option(help="Sequences of a step. Default: about 8 million tokens.")] = None,
     sequence: Annotated[int | None, Option(help="Tokens of a sequence. Default: 8192.")] = None,
     tokens: Annotated[str | None, Option(help="Tokens of the whole run, such as 15T. Default: 1T.")] = None,
-    precision: Annotated[str, Option(help="Of matrix products: bf16, fp8, ...")] = "bf16",
+    precision: Annotated[str | None, Option(help="Of matrix products: bf16, fp8, ... Default: bf16.")] = None,
     topology: Topology = None,
     software: Software = None,
     minimize: Minimize = None,
@@ -69,7 +69,7 @@ def train_command(
         sizes_in(devices),
         batch=batch,
         sequence=sequence,
-        tokens=TOKENS if tokens is None else count_of(tokens, "--tokens"),
+        tokens=None if tokens is None else count_of(tokens, "--tokens"),
         precision=precision,
         topology=topology,
         software=software,

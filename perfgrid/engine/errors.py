@@ -23,6 +23,14 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def printable_lines(text: str) -> str:
+    """Text of many lines, such as a file, without `CONTROLS` but line breaks and tabs: ``\\u001b`` for an escape.
+
+    So JSON, TOML and YAML write such a character themselves, wherever it may stand in them.
+    """
+    return CONTROLS.sub(lambda found: found[0] if found[0] in "\n\r\t" else f"\\u{ord(found[0]):04x}", text)
+
+
 def one_line(text: str) -> str:
     """A message on one line without control characters; the middle of a very long one is left out."""
     return shortened(printable(" ".join(text.splitlines())))

@@ -92,6 +92,18 @@ INNER = InnerAxes(
         "mask": ("whole", "window"),  # layers that attend to the whole sequence, and in a sliding window
         # output tiles of a product, from the device's largest: rows x columns, in parts of that tile's
         "tile": ("full", "turned", "half", "tall", "wide", "quarter", "quarter_turned", "eighth"),
+        # parts of a model whose weights are stored in a format of their own
+        "weight_part": (
+            "attention",
+            "mixer",
+            "indexer",
+            "ffn",
+            "shared_experts",
+            "experts",
+            "embedding",
+            "head",
+            "router",
+        ),
         # products of inference, latent attention and shared experts among them
         "product": PRODUCTS,
         "expert_product": ("up", "down"),  # products of routed experts

@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError, printable
 from .deployments import CONFIG, GRAPH, MODE, POOLS, read_pools
 from .formats import Format, format_of
 from .job import Job
-from .models import of_model
+from .models import PUBLISHED_FORMATS, of_model
 from .read import stated_values
 from .write import COMPARED, Launch, default_word, limited, word_of, write_launch
 
@@ -91,7 +91,7 @@ def _lost(
     """What a written graph does not say of a design: quantities that are others when it is read again."""
 
     def read(texts: Mapping[str, str], engine: Format, newest: str) -> Job:
-        own = {name: of_model(model)[name] for name in ("layers", "published_weights", "published_products")}
+        own = {name: of_model(model)[name] for name in ("layers", *PUBLISHED_FORMATS)}
         return Job(engine, newest, stated_values(texts, engine, newest, {}, own), model)
 
     try:

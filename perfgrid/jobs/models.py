@@ -8,31 +8,42 @@ from dataclasses import replace
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.catalog.checkpoints import PUBLISHED, formats_text, kept_cache, stored_weights
+from perfgrid.engine.errors import PerfgridError, nearest, printable
 
 from .formats import Format, glossary
 
+PUBLISHED_FORMATS = ("published_weights", "published_products", "published_cache")  # of a model, in jobs
 OWN_NAME = "job-model"
 OWN_SOURCE = "huggingface2026models"
 CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # equal in all models called the same
+SHAPE = (*CORE, "head_dim", "vocab_size", "expert_ffn_size", "experts_per_token")  # stated beside a name, they hold
 REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
 UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
 _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
-_VARIANT = re.compile(
-    r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|fp4|bf16|mxfp4|awq|gptq|int4|w4a16|preview|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
-)
+_VARIANT = re.compile(r"[-_](instruct|chat|it|base|hf|preview|0528|0324|terminus|v0\.\d|2507)(?=[-_]|$)")
 _RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
 _LLAMA_3 = re.compile(r"(?:meta-)?llama-?3(?:\.3)?-(8b|70b)")  # 3 and 3.3 have the shape of 3.1
-_SAME_SHAPE = {  # other names of what the catalog has
+_SAME_SHAPE = {  # other names of what the catalog has, of the same shape and published in the same formats
     **dict.fromkeys(("deepseek-r1", "deepseek-v3.1"), "deepseek-v3"),
     **{"deepseek-v3.2-exp": "deepseek-v3.2", "llama-4-scout-17b-16e": "llama-4-scout"},
-    "llama-4-maverick-17b-128e": "llama-4-maverick",
+    **{"llama-4-maverick-17b-128e": "llama-4-maverick", "kimi-k2-0905": "kimi-k2"},
+    **dict.fromkeys(("minimax-m2.1", "minimax-m2.5"), "minimax-m2"),
+    "ernie-4.5-21b-a3b-thinking": "ernie-4.5-21b-a3b",
+    **{f"deepseek-r1-distill-qwen-{size}": f"qwen-2.5-{size}" for size in ("7b", "14b", "32b")},
+    **{f"deepseek-r1-distill-llama-{size}": f"llama-3.1-{size}" for size in ("8b", "70b")},
 }
+_PUBLISHERS = {
+    "llama-3.1-405b-fp8": "meta-llama"
+}  # of entries that others publish under the same name in other formats
+_THINKING = re.compile(r"(qwen3-.*)-thinking")  # beside a model of the same shape that answers at once
 _STORED = {  # end of a name on a hub -> format of weights, and of products
     **{"fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"), "fp4": ("fp4", "fp4"), "bf16": ("bf16", "bf16")},
     **dict.fromkeys(("awq", "gptq", "int4", "w4a16"), ("int4", "bf16")),
+    "mxfp4": ("mxfp4", "bf16"),
 }
+_ENDING = re.compile(rf"(?:[-_](?:quantized\.)?(?:{'|'.join(_STORED)})(?:-dynamic|-block)?)+(?=$|[-_])")
 
 
 def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,17 +105,37 @@ def own_quantities(model: Entry) -> dict[str, Any]:
 
 
 def of_model(model: Entry) -> dict[str, Any]:
-    """What a job that only names its model states with it: layers, and formats of its weights and products."""
+    """What a job that only names its model states with it: layers, and formats of weights, products and cache."""
     published = glossary()["published_precision"].word(model.values["published_precision"])
     products = published if published in ("fp32", "bf16", "fp16", "fp8") else "bf16"
-    found = {"layers": _plain(model.values["layers"]), "published_weights": published, "published_products": products}
-    return found
+    found = {"layers": _plain(model.values["layers"]), "published_weights": stored_weights(model, glossary())}
+    return found | {"published_products": products, "published_cache": kept_cache(model, glossary())}
 
 
 def of_named(model: Entry, name: str) -> dict[str, Any]:
     """The same for a model by its name on a hub, whose end may state another format of its weights."""
-    stored = _STORED.get(re.split(r"[-_]", name.rstrip("/").lower())[-1])
+    stored = _ending(model, name)
     return of_model(model) | ({"published_weights": stored[0], "published_products": stored[1]} if stored else {})
+
+
+def _ending(model: Entry, name: str) -> tuple[str, str] | None:
+    """Formats of weights and products by the end of a name on a hub; None where they are those of the entry."""
+    text = _bare(name)
+    found = None if _plain_name(text).endswith(_plain_name(model.name)) else _ENDING.search(text)
+    word = None if found is None else next((word for word in _STORED if word in found[0]), None)
+    return None if word is None or word == of_model(model)["published_weights"] else _STORED[word]
+
+
+def _bare(name: str) -> str:
+    """A name on a hub, or a path, without publisher, recipe and variants that change neither shape nor format."""
+    text = _RECIPE.sub("", name.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml"))
+    while (shorter := _VARIANT.sub("", text)) != text:
+        text = shorter
+    return text.replace("_", "-")
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[-.]", "", name)
 
 
 def named_model(catalog: Catalog, text: str) -> Entry | None:
@@ -112,21 +143,34 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     models = catalog.tables["model"]
     if text in models:
         return models[text]
-    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
-    while (shorter := _VARIANT.sub("", name)) != name:
-        name = shorter
-    name = name.replace("_", "-")
-    name = _SAME_SHAPE.get(name, name.removesuffix("-thinking"))
-    plain = {re.sub(r"[-.]", "", known): entry for known, entry in models.items()}
-    for tried in (
-        name,
-        name.removeprefix("meta-"),
-        _LLAMA_3.sub(r"llama-3.1-\1", name),
-        re.sub(r"-a\d+(\.\d+)?b", "", name),
-    ):
-        if found := plain.get(re.sub(r"[-.]", "", tried)):
-            return found
+    plain = {_plain_name(known): entry for known, entry in models.items()}
+    whole, publisher = _bare(text), text.rstrip("/").lower().rpartition("/")[0]
+    for name in dict.fromkeys((whole, _bare(_ENDING.sub("", whole)))):  # with its format first: it may be an entry
+        same = _SAME_SHAPE.get(name, _THINKING.sub(r"\1", name))
+        for tried in (
+            name,
+            same,
+            name.removeprefix("meta-"),
+            _LLAMA_3.sub(r"llama-3.1-\1", name),
+            re.sub(r"-a\d+(\.\d+)?b", "", name),
+        ):
+            found = plain.get(_plain_name(tried))
+            if found and publisher in ("", _PUBLISHERS.get(found.name, publisher)):
+                return found
     return None
+
+
+def _told(model: Entry, name: str) -> list[tuple[str, str, str]]:
+    """What was assumed of a model by its name on a hub: another model's entry, a format that the name ends with."""
+    rows, text = [], _bare(name)
+    if not _plain_name(text).removeprefix("meta").startswith(_plain_name(model.name)):
+        rows.append(("model", model.name, f"of the same shape and number formats as {printable(name)}"))
+    if stored := _ending(model, name):
+        group = ", in groups of 128" if stored[0] == "int4" else ""
+        rows.append(("weight_precision", stored[0], f"by the end of the name: all but embedding, head, router{group}"))
+    elif stored_weights(model, glossary()) == PUBLISHED:
+        rows.append(("weights", formats_text(model, glossary()), f"as {model.name} is published"))
+    return rows
 
 
 def model_in(
@@ -148,11 +192,15 @@ def model_in(
         return found, False, []
     name = values.get(form.named or "")
     if name and (found := named_model(catalog, str(name))) is not None:
-        if shape.get("layers", found.values["layers"]) != found.values["layers"]:
-            return _changed(found, {"layers": shape["layers"]})
-        return found, False, []
+        stated = {n: values[n] for n in SHAPE if values.get(n) is not None}
+        if differing := _differences(found, stated):
+            return _changed(found, {n: stated[n] for n in differing})
+        return found, False, _told(found, str(name))
     if name:
-        raise PerfgridError(f"{where}no model of the catalog is called {str(name)!r}: name one with --model")
+        near = nearest(_bare(str(name)), catalog.tables["model"])
+        raise PerfgridError(
+            f"{where}no model of the catalog is called {printable(str(name))!r}{near}: name one with --model"
+        )
     if "hidden_size" not in shape or "layers" not in shape:
         return None, False, []
     return _of_shape(catalog, shape, values.get("sequence_length") or 0, where)

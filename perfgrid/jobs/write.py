@@ -15,7 +15,7 @@ from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
 from .formats import BETWEEN, USUAL, Case, Format, Key, glossary, solved
-from .models import of_model, own_quantities
+from .models import PUBLISHED_FORMATS, of_model, own_quantities
 from .read import stated_values
 from .syntaxes import COMMENTED
 
@@ -37,7 +37,7 @@ COMPARED = {
     "inference": (
         *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),
         *("kv_precision", "weight_precision", "precision", "draft_tokens", "pools", "interleaved_batches"),
-        "cache_fraction",
+        *("cache_fraction", "memory_fraction", "static_memory_fraction", "cache_memory_limit", "context_limit"),
     ),
 }
 
@@ -106,6 +106,7 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         known["positions"] = known.get("sequence_length")
     if form.workload == "inference":
         published = {"weight_precision": "published_weights", "precision": "published_products"}
+        published["kv_precision"] = "published_cache"
         as_published = {n for n, own in published.items() if known.get(n) == known[own]}
         known = {n: v for n, v in known.items() if n not in OVERLAPS and n not in as_published}
         known = limited(known, known.get("dp", 1))
@@ -185,7 +186,7 @@ def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Form
     """What a written text does not say of a design: quantities that are others when it is read again."""
     given = {n: wanted[n] for n in form.open if n in wanted}
     try:
-        names = ("layers", "published_weights", "published_products")
+        names = ("layers", *PUBLISHED_FORMATS)
         found = stated_values(text, form, version, given, {name: wanted[name] for name in names})
     except PerfgridError as error:
         raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None

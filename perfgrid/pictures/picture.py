@@ -7,8 +7,10 @@ an axis of categories a number is a position among their names.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
+
+from perfgrid.engine.errors import printable
 
 Shape = Literal["line", "points", "bars", "limits"]
 Scale = Literal["linear", "log", "categories"]
@@ -84,7 +86,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: panels side by side, what to see in them, and what they rest on."""
+    """A picture: panels side by side, what to see in them, and what they rest on.
+
+    Its texts hold no control characters, whatever it is made of: labels come from files of strangers, and an SVG with
+    such a character is no XML.
+    """
 
     name: str  # of the view
     kind: str
@@ -94,6 +100,10 @@ class Picture:
     caption: tuple[str, ...] = ()  # lines: what was chosen, assumptions, sources
     legend: str = ""  # what the names of series are labels of, such as device
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _printable(getattr(self, field.name)))
+
     def names(self) -> dict[str, int]:
         """The names of all series with the number of their colour, alike in every panel."""
         return {name: i for i, name in enumerate(dict.fromkeys(s.name for s in self.every_series()))}
@@ -101,3 +111,14 @@ class Picture:
     def every_series(self) -> Iterator[Series]:
         """The series of all panels."""
         return (series for panel in self.panels for series in panel.series)
+
+
+def _printable(part: Any) -> Any:
+    """A part of a picture whose texts hold no control characters."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, tuple):
+        return part if part and isinstance(part[0], float) else tuple(map(_printable, part))
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{field.name: _printable(getattr(part, field.name)) for field in fields(part)})
+    return part

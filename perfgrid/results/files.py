@@ -20,7 +20,7 @@ import netCDF4
 import xarray as xr
 
 from perfgrid.catalog.naming import NAMES, is_name
-from perfgrid.engine.errors import PerfgridError, shortened
+from perfgrid.engine.errors import PerfgridError, printable_lines, shortened
 
 PART = ".part.zarr"  # end of the name of a store that is being filled
 BESIDE = ".perfgrid-"  # begins the names of what lies beside a file until it is complete
@@ -181,9 +181,12 @@ def _named(path: str | Path) -> str:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a text file that appears only when it is complete."""
+    """Write a text file that appears only when it is complete; control characters in it stand as escapes.
+
+    Titles and labels may come from a stranger's file, and a text is looked at in a terminal.
+    """
     with replacing(target) as temporary:
-        Path(temporary).write_text(text, encoding="utf-8")
+        Path(temporary).write_text(printable_lines(text), encoding="utf-8")
 
 
 def compression() -> dict[str, Any]:

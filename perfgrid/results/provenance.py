@@ -53,6 +53,7 @@ def stated_by(study: Study) -> str:
         "overrides": study.file.overrides,
         "formulas": [f.__name__ for f in study.formulas],
         "stated": sorted(study.stated),
+        "tables": sorted(study.tables),
         "sources": study.sources(),
     }
     return json.dumps(origin)
@@ -132,7 +133,7 @@ def _stated(attributes: Mapping[str, Any], table: str, kind: type[Stated]) -> It
     """The tables of a name in the text of the study that made a result, as far as they can be read."""
     text = str(attributes.get("study", ""))
     with suppress(PerfgridError, ValidationError, KeyError, TypeError):
-        found = (from_json(text) if text.startswith("{") else from_toml(text))[table]
+        found = (from_json(text, finite=False) if text.startswith("{") else from_toml(text))[table]
         for one in found if isinstance(found, list) else [found]:
             yield kind.model_validate(one)
 

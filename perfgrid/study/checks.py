@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from perfgrid.catalog.schema import KINDS as TABLES
 from perfgrid.engine.errors import PerfgridError, nearest, together
-from perfgrid.engine.graph.resolver import check_choices
+from perfgrid.engine.graph.resolver import check_choices, resolve
+from perfgrid.formulas import IMPLEMENTED
 
 from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along
 from .free import check_smooth, leaf
@@ -27,6 +29,35 @@ def check_tables(study: Study, workloads: Mapping[str, Study]) -> None:
             _check_search(table, stated, study)
     if study.file.optimize is not None:
         _check_optimize(study, study.file.optimize, workloads)
+
+
+def check_masked(study: Study) -> None:
+    """PerfgridError for an override that states what the entries of an axis decide, which would be without effect."""
+    for axis in study.space.axes:
+        held = [key for key in study.file.overrides if key in IMPLEMENTED.get(axis.name, ())]
+        held = held or _masking(study, axis.name, axis.columns)
+        if held:
+            raise PerfgridError(
+                f"{study.name}, overrides.{held[0]}: axes.{axis.name} decides {held[0]!r}; state one of the two"
+            )
+
+
+def _masking(study: Study, axis: str, columns: Collection[str]) -> list[str]:
+    """The overrides without which some output reads the entries of an axis, if none does."""
+    if axis not in TABLES or not study.file.overrides:
+        return []
+    given, labels = study.space.names(), study.space.label_quantities()
+    found = []
+    try:
+        if set(columns) & set(study.graph().leaves):
+            return []
+        for key in study.file.overrides:
+            others = [name for name in given if name != key]
+            leaves = resolve(study.registry, study.outputs, others, study.file.choices, labels).leaves
+            found += [key] if set(columns) & set(leaves) else []
+    except PerfgridError:  # what is missing is told where the study is evaluated
+        return []
+    return found
 
 
 def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
@@ -50,9 +81,11 @@ def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
             raise PerfgridError(f"{study.name}, pareto.maximize: names {objectives[0]!r} twice")
     else:
         objectives = [name for name in (stated.minimize, stated.maximize) if name is not None]
+        if stated.ties is not None and study.file.dtype != "float64":
+            raise PerfgridError(f"{study.name}, best.ties: equal designs are told apart in dtype = 'float64' alone")
         if len(objectives) != 1:
             raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
-    for objective in objectives:
+    for objective in (*objectives, *filter(None, [getattr(stated, "ties", None)])):
         if objective not in study.outputs:
             raise PerfgridError(
                 f"{study.name}, {table}: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"

@@ -43,11 +43,15 @@ class Table(BaseModel):
 
 
 class Best(Table):
-    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
+    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others.
+
+    ``ties``: the quantity of which the least decides between designs that are equal by the first one.
+    """
 
     over: str | list[str]
     minimize: str | None = None
     maximize: str | None = None
+    ties: str | None = None
     at: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -124,6 +128,11 @@ class PoolsFile(StudyFile):
 
     prefill: Pool
     decode: Pool
+
+
+def ties_of(choice: Best | None, objective: str) -> str | None:
+    """What decides between designs of equal objective, if it is the one that ``[best]`` names."""
+    return choice.ties if choice is not None and objective in (choice.minimize, choice.maximize) else None
 
 
 def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:

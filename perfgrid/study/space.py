@@ -39,6 +39,7 @@ from .tables import (
     switchable_columns,
     usual_entries,
 )
+from .unstated import Open, check_open, filled
 from .values import check_keys, check_no_repeats, numbers
 from .values import names as names_of
 
@@ -60,6 +61,7 @@ class SpaceBuilder:
     needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
     usual: dict[str, str] = field(default_factory=dict)  # entries that all its devices are mostly used with
     defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
+    opened: dict[str, Open] = field(default_factory=dict)  # by zipped axis: what some of its rows leave open
     notes: list[str] = field(default_factory=list)  # which of two statements about one thing counts
 
     def space(self) -> Space:
@@ -113,6 +115,10 @@ class SpaceBuilder:
         except PerfgridError as error:
             raise PerfgridError(f"{self.name}, axes: {error}") from None
         self._check_scales(space)
+        try:
+            check_open(space, self.opened, self.registry, wanted, self.file.choices)
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}, {error}") from None
         return space
 
     def _state(self, constants: dict[str, Any], by_axes: Mapping[str, str]) -> None:
@@ -356,10 +362,13 @@ class SpaceBuilder:
                 columns[name] = np.array(values)  # the entry's name: a label of the row
                 shown.append(name)
             elif (variable := self._variable(name, where)) is not None:
+                values, open_rows = filled(variable, values, where)
+                if open_rows is not None:
+                    self.opened.setdefault(key, {})[name] = open_rows
                 columns[name] = np.array([self._placed(variable, self._checked(variable, v, where)) for v in values])
                 if variable.kind == "integer":
                     columns[name] = columns[name].astype(np.int64)
-                if variable.axis is None and name != key:
+                if variable.axis is None and name != key and open_rows is None:
                     shown.append(name)
             else:
                 raise PerfgridError(f"{where}: unknown quantity{nearest(name, (*TABLES, *self.catalog.variables))}")

@@ -22,7 +22,7 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.engine.renamed import current
 from perfgrid.formulas import registry_of
 
-from .checks import check_tables
+from .checks import check_masked, check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
@@ -57,6 +57,7 @@ class Study:
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
+    tables: frozenset[str] = frozenset()  # of which its axes state entries; of others they are assumed
     notes: tuple[str, ...] = ()  # which of two statements about one thing counts
     settings: Mapping[str, Any] = field(default_factory=dict)  # single catalog values that replace those of entries
     pools: Mapping[str, Study] = field(default_factory=dict)  # of pairs of pools: axis -> the designs behind its labels
@@ -282,7 +283,7 @@ def build_study(
             registry.add(constraint)
     taken, notes = frozenset(builder.taken), tuple(dict.fromkeys(builder.notes))
     found = {"stated": taken, "defaults": builder.defaults, "notes": notes, "settings": dict(catalog_values or {})}
-    study = Study(file, space, registry, catalog, name, formulas=formulas, **found)
+    study = Study(file, space, registry, catalog, name, formulas=formulas, tables=frozenset(builder.tables), **found)
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:
@@ -294,6 +295,7 @@ def build_study(
             raise PerfgridError(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
+    check_masked(study)
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
     if other_axes:
         return replace(study, file=study.file.model_copy(update={"view": fitting_views(study)}))

@@ -65,6 +65,7 @@ CollectiveOperation = Literal[
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv", "moe_dispatch", "moe_combine"
 ]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
+StoredPrecision = Literal[Precision, "mxfp4", "published"]
 
 
 class Block(BaseModel):
@@ -194,7 +195,7 @@ class Workload(Block):
     microbatch: Count | None
     precision: Precision | None
     scaling: Literal["tensor", "row", "block", "mx", "nvfp4"] | None
-    weight_precision: Precision | None
+    weight_precision: StoredPrecision | None
     kv_precision: Precision | None
     prompt_tokens: Count | None
     output_tokens: Annotated[int, Field(ge=0)] | None

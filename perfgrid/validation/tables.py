@@ -7,9 +7,7 @@ states are null. Columns are named by fields (``plan.tp``); ``model`` names one 
 
 from __future__ import annotations
 
-import csv
 import json
-import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from perfgrid.catalog.reading import read_text
+from perfgrid.catalog.numerals import amount
+from perfgrid.catalog.reading import Malformed, check_columns, csv_rows, from_json, from_toml, read_text
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest, shown
 
@@ -42,11 +41,11 @@ def completed(stated: dict[str, Any], block: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def value_of(text: str) -> Any:
-    """A cell: a number, true or false, or a word."""
+def value_of(text: str, where: str) -> Any:
+    """A cell: a number, true or false, or a word. PerfgridError for a number that floating point does not hold."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return from_json(text, f"{where}: ")
+    except Malformed:
         return text
 
 
@@ -64,32 +63,45 @@ def rows(path: Path, record: type[BaseModel]) -> Iterator[tuple[int, dict[str, A
     beside = path.with_suffix(".toml")
     if not beside.exists():
         raise PerfgridError(f"{path}: a table of records needs {beside.name} beside it, with [record] and [measured]")
-    try:
-        shared = tomllib.loads(read_text(beside))
-    except tomllib.TOMLDecodeError as error:
-        raise PerfgridError(f"{beside}: {error}") from None
-    measured, models = shared.get("measured", {}), shared.get("models", {})
-    lines = csv.DictReader(read_text(path).splitlines())
-    for column in lines.fieldnames or ():
+    shared = from_toml(read_text(beside), f"{beside}: ")
+    for table in ("measured", "models", "record"):
+        if not isinstance(shared.setdefault(table, {}), dict):
+            raise PerfgridError(f"{beside}: {table} must be a table, found {shown(shared[table])}")
+    measured, models = shared["measured"], shared["models"]
+    for name, about in (*measured.items(), *models.items()):
+        if not isinstance(about, dict):
+            raise PerfgridError(f"{beside}: {name} must be a table, found {shown(about)}")
+    for name, of in measured.items():
+        if of.get("quantity") not in SI or not isinstance(of.get("unit"), str):
+            raise PerfgridError(f"{beside}: measured.{name} needs a unit and a quantity{nearest('', SI)}")
+    lines = csv_rows(read_text(path).splitlines(), str(path))
+    header = next((cells for _, cells in lines), [])
+    check_columns(header, str(path))
+    for column in header:
         if column.partition(".")[0] not in {*record.model_fields, *measured}:
             known = (*record.model_fields, *measured)
             raise PerfgridError(f"{path}: column {column!r} is no field of a record{nearest(column, known)}")
-    for row in lines:
-        found = json.loads(json.dumps(shared.get("record", {})))
+    for line, cells in lines:
+        if len(cells) > len(header):
+            raise PerfgridError(f"{path}:{line}: {len(cells)} cells in a table of {len(header)} columns")
+        row = dict(zip(header, cells, strict=False))
+        found = json.loads(json.dumps(shared["record"], default=str))
         for column, text in row.items():
             if text and column not in measured:
                 *outer, last = column.split(".")
                 place = found
                 for name in outer:
-                    place = place.setdefault(name, {})
-                place[last] = value_of(text) if column not in ("id", "note") else text
+                    if not isinstance(place := place.setdefault(name, {}), dict):
+                        raise PerfgridError(f"{path}: column {column!r}: {name} is no table in [record] of {beside}")
+                place[last] = value_of(text, f"{path}:{line}") if column not in ("id", "note") else text
         if found.get("model") not in models:
             problem = f"model {shown(found.get('model'))} is none of [models]{nearest(str(found.get('model')), models)}"
-            raise PerfgridError(f"{path}:{lines.line_num}: {problem}")
+            raise PerfgridError(f"{path}:{line}: {problem}")
         found["model"] = {"name": found["model"], **models[found["model"]]}
         for name, of in measured.items():
             if row.get(name):
-                printed = {"quantity": of["quantity"], "value": float(row[name]), "unit": of["unit"]}
-                value = in_unit(f"{row[name]} {of['unit']}", SI[of["quantity"]])
-                own = {"id": f"{found['id']}-{name}", "quantity": of["quantity"], "value": value, "reported": printed}
-                yield lines.line_num, completed({**found, **own}, record)
+                size = amount(row[name], f"{path}:{line}: {name}")
+                printed = {"quantity": of["quantity"], "value": size, "unit": of["unit"]}
+                value = in_unit(f"{size!r} {of['unit']}", SI[of["quantity"]])
+                own = {"quantity": of["quantity"], "value": value, "reported": printed}
+                yield line, completed({**found, "id": f"{found.get('id')}-{name}", **own}, record)

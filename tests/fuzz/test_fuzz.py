@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 import perfgrid as pg
 
-from . import commands, inputs, program, studies
+from . import commands, inputs, measured, program, studies
 from .program import TARGETS, fresh_peak, outcome
 from .values import CHECKS, chance
 
 CASES, BLOCK = 20_000, 250  # of the long run, and of one test in it
+READINGS = 3_000  # logs, traces and jobs of the long run
 EVALUATED = 1 / 5  # of every block, at least, of 250 cases that resemble each other; of all 20,000 two fifths
 
 
@@ -68,6 +69,14 @@ def cases(draw):
     return held, broken, line, there
 
 
+@st.composite
+def readings(draw):
+    """A command line that reads a log, a trace or a job, and its files."""
+    held, line = draw(measured.files)
+    study = {commands.STUDY: measured.STUDY.encode()}
+    return study | {name: text.encode(errors="replace") for name, text in held.items()}, [], line, {}
+
+
 def check(case, results, counts):
     held, broken, arguments, there = case
     folder = Path(tempfile.mkdtemp())
@@ -95,7 +104,7 @@ def check(case, results, counts):
         shutil.rmtree(folder)
 
 
-def drawn(number, count, results, shrink):
+def drawn(number, count, results, shrink, cases=cases):
     """Draw and check a number of cases; what they came to."""
     counts = Counter()
 
@@ -119,6 +128,18 @@ def drawn(number, count, results, shrink):
 def test_a_hundred_cases(results):
     counts = drawn(0, 100, results, shrink=True)
     assert counts["evaluated"] >= counts["cases"] / 6
+
+
+def test_a_hundred_logs_and_jobs(results):
+    counts = drawn(0, 100, results, shrink=True, cases=readings)
+    assert counts["status 0"] >= counts["cases"] / 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(2000, 2000 + READINGS // BLOCK))
+def test_thousands_of_logs_and_jobs(number, results):
+    counts = drawn(number, BLOCK, results, shrink=False, cases=readings)
+    assert counts["status 0"] >= counts["cases"] / 20
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .given import BASE, STEPS
+
 SHAPE = {  # of Mixtral 8x7B, as Megatron-LM lists it among several hundred arguments
     "add_bias_linear": False,
     "add_position_embedding": False,
@@ -107,3 +109,28 @@ def kernel(name: str, begin: float, length: float, stream: int = 7, **arguments:
 def step(number: int, begin: float, length: float) -> dict[str, Any]:
     """The mark of a profiled step."""
     return {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 1, "ts": begin, "dur": length}
+
+
+def sound_files() -> dict[str, str]:
+    """A text of each kind that is read."""
+    about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200.0]}
+    about |= {"algbw": [255.7], "busbw": [447.5]}
+    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
+    events += [(100 * n, "tracked_stats", {"throughput": 13.0}, {"step": n}) for n in range(5)]
+    saved = {"model_id": "llama-3.1-8b", "max_concurrency": 8, "completed": 80, "total_input_tokens": 81920}
+    saved |= {"total_output_tokens": 40960, "request_throughput": 1.25, "mean_ttft_ms": 50.0}
+    export = {"output_token_throughput": {"avg": 640.0}, "request_latency": {"unit": "ms", "avg": 6000.0}}
+    export |= {"input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 512.0}}
+    export["input_config"] = {"model": "llama-3.1-8b", "concurrency": 8}
+    trace = {"traceEvents": [step(1, 0, 100), kernel("gemm", 10, 20), kernel("ncclAllReduce", 40, 9)]}
+    header = ",".join([*BASE, "step_time", "mfu"])
+    return {
+        "megatron": megatron(STEPS, 128, 16, seq_length=8192, tensor_model_parallel_size=2),
+        "torchtitan": torchtitan([1, 10, 20, 30, 40], [87, 5600, 5610, 5620, 5630], 44.84),
+        "mllog": mllog(events),
+        "nccl-tests": nccl(about, "all_reduce_perf"),
+        "vllm": json.dumps(saved),
+        "genai-perf": json.dumps(export),
+        "kineto": json.dumps(trace),
+        "csv": f"{header}\n{','.join(map(str, BASE.values()))},4.0,\n",
+    }

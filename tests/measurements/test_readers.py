@@ -4,7 +4,6 @@ import json
 import math
 import random
 import re
-from typing import Any
 
 import pytest
 
@@ -84,35 +83,10 @@ Mean TPOT (ms):                          12.00
         )
 
 
-def sound_files():
-    """A text of each kind that is read."""
-    about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200.0]}
-    about |= {"algbw": [255.7], "busbw": [447.5]}
-    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
-    events += [(100 * n, "tracked_stats", {"throughput": 13.0}, {"step": n}) for n in range(5)]
-    saved = {"model_id": "llama-3.1-8b", "max_concurrency": 8, "completed": 80, "total_input_tokens": 81920}
-    saved |= {"total_output_tokens": 40960, "request_throughput": 1.25, "mean_ttft_ms": 50.0}
-    export = {"output_token_throughput": {"avg": 640.0}, "request_latency": {"unit": "ms", "avg": 6000.0}}
-    export |= {"input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 512.0}}
-    export["input_config"] = {"model": "llama-3.1-8b", "concurrency": 8}
-    trace = {"traceEvents": [logs.step(1, 0, 100), logs.kernel("gemm", 10, 20), logs.kernel("ncclAllReduce", 40, 9)]}
-    header = ",".join([*BASE, "step_time", "mfu"])
-    return {
-        "megatron": logs.megatron(STEPS, 128, 16, seq_length=8192, tensor_model_parallel_size=2),
-        "torchtitan": logs.torchtitan([1, 10, 20, 30, 40], [87, 5600, 5610, 5620, 5630], 44.84),
-        "mllog": logs.mllog(events),
-        "nccl-tests": logs.nccl(about, "all_reduce_perf"),
-        "vllm": json.dumps(saved),
-        "genai-perf": json.dumps(export),
-        "kineto": json.dumps(trace),
-        "csv": f"{header}\n{','.join(map(str, BASE.values()))},4.0,\n",
-    }
-
-
-@pytest.mark.parametrize("kind", sound_files())
+@pytest.mark.parametrize("kind", logs.sound_files())
 def test_damaged_files_end_in_one_line(tmp_path, kind):
     """Whatever numbers, words and ends a damaged file has, it is read or refused in one line."""
-    text, draw, path = sound_files()[kind], random.Random(7), tmp_path / "damaged.txt"
+    text, draw, path = logs.sound_files()[kind], random.Random(7), tmp_path / "damaged.txt"
     stated = {"model": "llama-3.1-8b", "recompute": "selective"}
     words = ["-1", "0", "1e400", "nan", "", "x", "null", "[]", '"y"', "9" * 40, "\x00", "{", "999999999", "0.5"]
     for _ in range(60):

@@ -12,7 +12,7 @@ import xarray as xr
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
 from perfgrid.analysis.number_text import column, header, number
-from perfgrid.analysis.prediction_intervals import PACES, Interval, intervals, tie_margin
+from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.analysis.text import flag_word
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
@@ -69,7 +69,7 @@ def winner_rows(
     for row, words in zip(feasible, bounds_of(study, points), strict=True):
         row["bound_by"] = words
     objective = choice.minimize or choice.maximize or ""
-    if study.file.workload == "training" and objective in PACES and objective in study.outputs:
+    if points and objective in study.outputs and has_interval(study, objective):
         ends = intervals(study, [index_of(study.space, at) for at in points], objective)
         for row, found in zip(feasible, ends, strict=True):
             row["interval"] = [found.low, found.high]

@@ -132,10 +132,14 @@ class InnerAxes:
     # -- functions for formulas -----------------------------------------------------------------------------------
 
     def table(self, axis: str, /, **rows: Any) -> Any:
-        """One value per label of an inner axis; the keywords are its labels, in order."""
+        """One value per label of an inner axis; the keywords are its labels, in order.
+
+        A value that varies along the axis itself gives its row of that label, as one that does not is the same in every
+        row: a grid that mixes alternatives reads one of them where another one's axes are.
+        """
         if tuple(rows) != self.labels[axis]:
             raise PerfgridError(f"table({axis!r}) needs the labels {self.labels[axis]} in order, found {tuple(rows)}")
-        return self.join(axis, *rows.values())
+        return self.join(axis, *(self.at(value, **{axis: label}) for label, value in rows.items()))
 
     def join(self, axis: str, *values: Any) -> Any:
         """Arrays side by side along an inner axis (their lengths add up to its labels)."""

@@ -52,6 +52,7 @@ class Explanation:
     replayed: Replayed = field(repr=False)
     derive: Callable[[], Derivation] = field(repr=False)
     elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
+    interval: Callable[[], tuple[float, float] | None] = field(default=lambda: None, repr=False)  # where it is known
 
     def story(self, depth: int, lines: int | None = None) -> Part:
         """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.story_of`)."""
@@ -153,7 +154,7 @@ def violated_at(
     for node in graph.constraints:
         if not bool(np.all(values[node.name])):
             assert node.constraint is not None
-            sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.arguments]
+            sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.compared]
             found.append(Violated(node.name, node.constraint.kind, node.constraint.reason, sides))
     return found
 

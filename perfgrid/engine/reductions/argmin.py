@@ -31,6 +31,7 @@ SEARCH_TILE_POINTS = 2**23
 BLOCK_ROWS = 16  # of which a compiled function takes the least
 Spread = list[tuple[np.ndarray, np.ndarray]]
 SCORE, POSSIBLE = "search score", "search possible"  # no names that outputs can have
+TIE = 1e-9  # values of an objective that differ by less, relatively, are equal where another quantity breaks ties
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,11 @@ def scored(
     objective: str,
     maximize: bool,
     choices: Mapping[str, str] | None,
+    ties: str | None = None,
 ) -> Registry:
     """The registry with a quantity to minimise: the objective where finite and its constraints hold, else infinite.
 
+    ``ties``: a quantity of which the least decides between equal objectives, in float64.
     Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary
     along an axis is not looked at for every row of it.
     """
@@ -61,6 +64,8 @@ def scored(
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
+        if ties is not None:
+            return ranked(sign * value, flags[0], reduce(and_, flags[1:], abs(value) < np.inf))
         return xp.where(reduce(and_, flags, abs(value) < np.inf), sign * value, np.inf)  # which NaN is not
 
     added = []
@@ -74,8 +79,16 @@ def scored(
         possible = (*joined, *now)
         added.append(Formula(name, lambda *flags: reduce(and_, flags), possible, "1", objective, "possible so far"))
         joined = (name,)
-    added.append(Formula(SCORE, score, (objective, *joined), "1", objective, f"{objective} of possible designs"))
+    decisive = (objective, *((ties,) if ties is not None else ()))
+    added.append(Formula(SCORE, score, (*decisive, *joined), "1", objective, f"{objective} of possible designs"))
     return registry.joined(added)
+
+
+def ranked(score: Any, other: Any, possible: Any = True) -> Any:
+    """A score by which equal ones are in the order of another quantity from zero; infinite where not ``possible``."""
+    known = abs(other) < np.inf
+    part = xp.where(known, other / (1 + xp.where(known, other, 0.0)), 1.0)
+    return xp.where(possible, score + TIE * abs(score) * part, np.inf)
 
 
 class Search:

@@ -33,8 +33,9 @@ class BestSearch:
     """The least (or largest) value of a quantity along some axes, for every row of the others.
 
     ``parts`` tells rows of one of these axes apart (an axis and a number from 0 for each of its rows): every part is a
-    group of its own. ``excluded`` counts the points that constraints excluded before the search. Raises PerfgridError
-    like `Plan`, and for an objective with inner axes.
+    group of its own. ``ties``: the quantity of which the least decides between equal values. ``excluded`` counts the
+    points that constraints excluded before the search. Raises PerfgridError like `Plan`, and for an objective with
+    inner axes.
     """
 
     def __init__(
@@ -50,8 +51,9 @@ class BestSearch:
         tile_points: int = SEARCH_TILE_POINTS,
         progress: Progress | None = None,
         small_points: int | None = None,
+        ties: str | None = None,
     ):
-        scores = scored(registry, space, objective, maximize, choices)
+        scores = scored(registry, space, objective, maximize, choices, ties)
         self.plan = Plan(scores, space, [SCORE], choices, small_points, constraints=False)
         if self.plan.quantities[SCORE].axes:
             raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")

@@ -6,7 +6,7 @@ more than the mean. The weights of visited experts are read once.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula, synonym
-from perfgrid.formulas.axes import table, total
+from perfgrid.formulas.axes import at, table, total
 
 
 @synonym(unit="byte", source="micikevicius2022fp8")
@@ -15,10 +15,10 @@ def expert_operand_size(operand_size):
     return operand_size
 
 
-@synonym(unit="byte", source="lin2023awq")
-def expert_weight_size(weight_element_size):
+@formula(unit="byte", source="lin2023awq")
+def expert_weight_size(part_weight_size):
     """Bytes of one weight of an expert in memory."""
-    return weight_element_size
+    return at(part_weight_size, weight_part="experts")
 
 
 def touched_experts(experts, share, tokens, skew=0.0):

@@ -1,7 +1,9 @@
 """Number formats of inference: how weights and cache are stored, and what 8-bit integers compute."""
 
+from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative
+from perfgrid.formulas.axes import table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES
 
@@ -14,43 +16,104 @@ def _stored(label):
 @alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("fp32"))
 def fp32_STORED_element_size():
     """Bytes of a STORED element in single precision."""
-    return 4.0
+    return NUMBER_FORMATS["fp32"].element_size
 
 
 @alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("fp16"))
 def fp16_STORED_element_size():
     """Bytes of a STORED element in float16."""
-    return 2.0
+    return NUMBER_FORMATS["fp16"].element_size
 
 
 @alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("bf16"))
 def bf16_STORED_element_size():
     """Bytes of a STORED element in bfloat16."""
-    return 2.0
+    return NUMBER_FORMATS["bf16"].element_size
 
 
 @alternative(of="STORED_element_size", source="micikevicius2022fp8", **_stored("fp8"))
 def fp8_STORED_element_size():
     """Bytes of a STORED element in 8-bit floating point; scales are per tensor or row and count for nothing."""
-    return 1.0
+    return NUMBER_FORMATS["fp8"].element_size
 
 
 @alternative(of="STORED_element_size", source="dettmers2022int8", **_stored("int8"))
 def int8_STORED_element_size():
     """Bytes of a STORED element in 8-bit integers with a scale per row."""
-    return 1.0
+    return NUMBER_FORMATS["int8"].element_size
 
 
 @alternative(of="STORED_element_size", source="lin2023awq", **_stored("int4"))
 def int4_STORED_element_size():
     """Bytes of a STORED element in 4-bit integers: half a byte and a 16-bit scale for every 128."""
-    return 0.5 + 2 / 128
+    return NUMBER_FORMATS["int4"].element_size
 
 
 @alternative(of="STORED_element_size", source="nvidia2025blackwell", **_stored("fp4"))
 def fp4_STORED_element_size():
-    """Bytes of a STORED element in 4-bit floating point: half a byte and an 8-bit scale for every 16."""
-    return 0.5 + 1 / 16
+    """Bytes of a STORED element in NVFP4: half a byte and an 8-bit scale for every 16."""
+    return NUMBER_FORMATS["fp4"].element_size
+
+
+@alternative(of="STORED_element_size", source="rouhani2023mx", **_stored("mxfp4"))
+def mxfp4_STORED_element_size():
+    """Bytes of a STORED element in MXFP4: half a byte and an 8-bit exponent for every 32."""
+    return NUMBER_FORMATS["mxfp4"].element_size
+
+
+# ---- weights by part of the model -----------------------------------------------------------------------------------
+
+
+@alternative(
+    of="part_weight_size", by="weight_precision", label=tuple(NUMBER_FORMATS), unit="byte", source="lin2023awq"
+)
+def LABEL_part_weight_size(weight_element_size, head_size, quantised_attention):
+    """Bytes of one weight by part of the model, all in LABEL: but head, embedding and router, and attention if stated.
+
+    Those stay in the format of products that are not quantised.
+    """
+    projections = xp.where(quantised_attention, weight_element_size, head_size)
+    return table(
+        "weight_part",
+        attention=projections,
+        mixer=projections,
+        indexer=weight_element_size,
+        ffn=weight_element_size,
+        shared_experts=weight_element_size,
+        experts=weight_element_size,
+        embedding=head_size,
+        head=head_size,
+        router=head_size,
+    )
+
+
+@alternative(
+    of="part_weight_size", by="weight_precision", label="published", unit="byte", source="huggingface2026models"
+)
+def published_part_weight_size(
+    published_attention_size,
+    published_mixer_size,
+    published_indexer_size,
+    published_ffn_size,
+    published_shared_size,
+    published_expert_size,
+    published_embedding_size,
+    published_head_size,
+    head_size,
+):
+    """Bytes of one weight by part of the model, as its checkpoint holds them: means over layers, scales among them."""
+    return table(
+        "weight_part",
+        attention=published_attention_size,
+        mixer=published_mixer_size,
+        indexer=published_indexer_size,
+        ffn=published_ffn_size,
+        shared_experts=published_shared_size,
+        experts=published_expert_size,
+        embedding=published_embedding_size,
+        head=published_head_size,
+        router=head_size,
+    )
 
 
 @alternative(of="peak_matrix_rate", by="precision", label="int8", unit="FLOP/s", source="stas2025ml")

@@ -61,9 +61,9 @@ def no_index_weight_memory():
 
 
 @_chosen("index_weight_memory", "byte")
-def top_k_index_weight_memory(index_layers, index_matrix_parameters, weight_element_size):
+def top_k_index_weight_memory(index_layers, index_matrix_parameters, part_weight_size):
     """Weights of the indexers of all layers on the ranks of one pipeline."""
-    return index_layers * index_matrix_parameters * weight_element_size
+    return index_layers * index_matrix_parameters * at(part_weight_size, weight_part="indexer")
 
 
 # ---- attention to the chosen tokens ---------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def index_pass_traffic(
 @formula(unit="byte", source="deepseek2025v32")
 def index_product_traffic(
     index_matrix_parameters,
-    weight_element_size,
+    part_weight_size,
     pass_tokens,
     hidden_size,
     q_lora_rank,
@@ -236,7 +236,8 @@ def index_product_traffic(
 ):
     """Memory traffic of the products of one indexer with its weights in a pass, by pass."""
     width = hidden_size + q_lora_rank + index_key_width + index_query_width
-    return index_matrix_parameters * weight_element_size + pass_tokens * width * activation_size
+    weights = index_matrix_parameters * at(part_weight_size, weight_part="indexer")
+    return weights + pass_tokens * width * activation_size
 
 
 @_without("indexers_product_flops", "1")

@@ -6,12 +6,21 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 `value_up` the results back (DeepSeek-V2, section 2.1.2).
 """
 
+from perfgrid.catalog.number_formats import NUMBER_FORMATS, WIDE
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.transformer.parameters import router_columns
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
+PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
+    **dict.fromkeys(("qkv", "query_up", "key_up", "value_up", "attention_output"), "attention"),
+    **dict.fromkeys(("ffn_up", "ffn_down"), "ffn"),
+    **dict.fromkeys(("shared_up", "shared_down"), "shared_experts"),
+    **{"router": "router", "logits": "head"},
+    **dict.fromkeys(("mixer_input", "mixer_inner", "mixer_output"), "mixer"),
+}
+NEVER_QUANTISED = ("logits", "router")
 
 
 @synonym(of="PRODUCT_result_size", workload="inference", unit="byte", source="pope2022inference", family=PRODUCTS)
@@ -187,12 +196,34 @@ def product_count(
     )
 
 
-@formula(unit="1", source="micikevicius2022fp8, grattafiori2024llama3, nvidia2025r1fp4, openai2025gptoss")
-def unquantised_products(quantised_attention):
+@formula(unit="byte", source="lin2023awq")
+def product_weight_size(part_weight_size):
+    """Bytes of one weight in memory, by product: those of the part of the model that it belongs to."""
+    return table(
+        "product", **{product: at(part_weight_size, weight_part=part) for product, part in PART_OF_PRODUCT.items()}
+    )
+
+
+@alternative(
+    of="unquantised_products",
+    by="weight_precision",
+    label=tuple(NUMBER_FORMATS),
+    unit="1",
+    source="micikevicius2022fp8, grattafiori2024llama3, nvidia2025r1fp4, openai2025gptoss",
+)
+def LABEL_unquantised_products(quantised_attention):
     """1 for products that stay in 16 bits, by product: head, router, and all of attention unless it is quantised."""
     feed_forward = only("product", "ffn_up", "ffn_down", "shared_up", "shared_down")
-    always = only("product", "logits", "router")
-    return xp.where(quantised_attention, always, 1 - feed_forward)
+    return xp.where(quantised_attention, only("product", *NEVER_QUANTISED), 1 - feed_forward)
+
+
+@alternative(
+    of="unquantised_products", by="weight_precision", label="published", unit="1", source="grattafiori2024llama3"
+)
+def published_unquantised_products(product_weight_size):
+    """1 for products that stay in 16 bits, by product: head, router, and those whose weights are published so."""
+    never = only("product", *NEVER_QUANTISED)
+    return xp.where(product_weight_size < WIDE, never, 1.0)
 
 
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")
@@ -201,10 +232,10 @@ def serving_gemm_operand_size(operand_size, head_size, unquantised_products):
     return operand_size * (1 - unquantised_products) + head_size * unquantised_products
 
 
-@alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
-def serving_gemm_weight_size(weight_element_size, head_size, unquantised_products):
+@synonym(of="gemm_weight_size", workload="inference", unit="byte", source="lin2023awq")
+def serving_gemm_weight_size(product_weight_size):
     """Bytes of one weight in memory, by product."""
-    return weight_element_size * (1 - unquantised_products) + head_size * unquantised_products
+    return product_weight_size
 
 
 @alternative(of="gemm_matrix_rate", by="workload", label="inference", unit="FLOP/s", source="micikevicius2022fp8")

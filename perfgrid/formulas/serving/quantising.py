@@ -7,6 +7,7 @@ are sent to experts are quantised as they are made.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at
 from perfgrid.formulas.hardware.scaling import of_recipe
 
 
@@ -26,9 +27,10 @@ def apart_share(quantised_share, scaling_recipe, fused_streams):
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def quantised_norms(quantised_attention, layer_blocks, ffn_free_layers, layers):
+def quantised_norms(unquantised_products, layer_blocks, ffn_free_layers, layers):
     """Part of the norms whose result is the operand of a quantised product: all, or those of feed-forward blocks."""
-    return xp.where(quantised_attention, 1.0, (1 - ffn_free_layers / layers) / layer_blocks)
+    attention = 1 - at(unquantised_products, product="qkv")
+    return xp.where(attention > 0, 1.0, (1 - ffn_free_layers / layers) / layer_blocks)
 
 
 @formula(unit="byte", source="choutim2024fbgemm")
@@ -38,9 +40,10 @@ def conversion_size(activation_size, operand_size, scaling_reads):
 
 
 @formula(unit="1", source="deepseek2024v2")
-def attention_quantising(quantised_share, quantised_attention, attention_layers, layers):
+def attention_quantising(quantised_share, unquantised_products, attention_layers, layers):
     """Part of the layers whose projections of attention take quantised operands."""
-    return quantised_share * xp.where(quantised_attention, attention_layers / layers, 0.0)
+    attention = 1 - at(unquantised_products, product="qkv")
+    return quantised_share * xp.where(attention > 0, attention_layers / layers, 0.0)
 
 
 @formula(unit="1", source="deepseek2024v2")

@@ -79,7 +79,7 @@ class Changes:
 
         PerfgridError like `Grid.marks`, and for a slice of too many designs.
         """
-        self._check(factors)
+        self.check(factors)
         rows = self.grid.checked(asked)
         designs = prod(len(r) for r in rows.values())
         if designs > MOST_DESIGNS:
@@ -91,7 +91,7 @@ class Changes:
 
     def design(self, rows: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> dict[str, Marks]:
         """Every quantity of one design with quantities multiplied by factors."""
-        self._check(factors)
+        self.check(factors)
         found = self._evaluated(self.grid.quantities, rows, list(factors))
         return self.grid.design(rows, found.grid(self.grid, factors))
 
@@ -105,7 +105,7 @@ class Changes:
         """The result as if its study had stated the changed quantities: what `explain` needs of it."""
         if not factors:
             return self.grid.result
-        self._check(factors)
+        self.check(factors)
         space = json.loads(json.dumps(stored(self.grid.result.attrs, SPACE_ATTRIBUTE)))
         for name, factor in factors.items():
             for values in (space["constants"], *(axis["columns"] for axis in space["axes"])):
@@ -113,7 +113,8 @@ class Changes:
                     values[name] = times(name, values[name], factor).tolist()
         return self.grid.result.assign_attrs({SPACE_ATTRIBUTE: json.dumps(space)})
 
-    def _check(self, factors: Iterable[str]) -> None:
+    def check(self, factors: Iterable[str]) -> None:
+        """PerfgridError for what is no quantity that can be changed."""
         names = [knob["name"] for knob in self.knobs]
         for name in factors:
             if name not in names:

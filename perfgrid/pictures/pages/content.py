@@ -15,6 +15,7 @@ import xarray as xr
 from perfgrid.analysis.best import best
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.number_text import UNITS, label_text, number
+from perfgrid.analysis.prediction_intervals import has_interval
 from perfgrid.analysis.story_text import as_data, elasticity_line
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
@@ -101,9 +102,9 @@ def _winners(grid: Grid) -> xr.Dataset | None:
     over = grid.searched()
     at = {a: v for a, v in at.items() if a not in over and (a in (stated.at if stated else {}) or a in grid.scaled())}
     ends = (objective, None) if least else (None, objective)
-    for intervals in (workload_of(result) == "training", False):
+    for wanted in (True, False):
         try:
-            return best(result, over, *ends, at=at, intervals=intervals)
+            return best(result, over, *ends, at=at, intervals=wanted and has_interval(result, objective))
         except PerfgridError:
             continue
     return None
@@ -213,7 +214,7 @@ def _assumptions(result: xr.Dataset) -> list[dict[str, str]]:
     """What the study states of its workload and overrides: name, value with unit, meaning."""
     text = str(result.attrs.get("study", ""))
     try:
-        file = from_json(text) if text.startswith("{") else from_toml(text)
+        file = from_json(text, finite=False) if text.startswith("{") else from_toml(text)
     except PerfgridError:
         return []
     variables, found = load_variables(), []

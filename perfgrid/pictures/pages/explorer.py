@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.analysis.compare import BASES, compare
 from perfgrid.analysis.number_text import number
+from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, mistake_text
 from perfgrid.engine.hashing import digest
 from perfgrid.results.provenance import workload_of
@@ -23,7 +24,7 @@ from .changed import Changes
 from .content import content, derivation, heading, pictures
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
-from .page import finite
+from .page import plain_data
 from .tables import column_of
 from .view_study import view_study
 
@@ -40,7 +41,8 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-Rows = dict[str, Annotated[int, Field(ge=0)]]
+Row = Annotated[int, Field(ge=0, lt=2**31)]
+Rows = dict[str, Row]
 Factors = Annotated[dict[str, Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]], Field(max_length=32)]
 
 
@@ -49,7 +51,7 @@ class AskedMarks(Asked):
 
     quantity: str
     axes: list[str] = Field(max_length=2)
-    rows: dict[str, list[int]]
+    rows: dict[str, list[Row]]
     by: str
     least: bool = True
     changed: Factors = Field(default_factory=dict)
@@ -155,7 +157,7 @@ class Explorer:
         comparable, about = workload_of(self.result) in BASES, self.grid.about()
         told |= {"grid": about, "knobs": self.changes.knobs, "comparable": comparable}
         told["first"] = self.marks(AskedMarks(**first_question(about)))
-        return told | {"version": digest(json.dumps(finite(told), sort_keys=True))}
+        return told | {"version": digest(json.dumps(plain_data(told), sort_keys=True))}
 
     def answer(self, what: str, text: bytes) -> dict[str, Any]:
         """The answer to a question. PerfgridError for an unknown or a malformed one."""
@@ -163,10 +165,13 @@ class Explorer:
             raise PerfgridError("unknown question")
         kind, act = self.questions[what]
         try:
-            asked = kind.model_validate_json(text)
+            asked = kind.model_validate(from_json(text.decode()))
+        except UnicodeDecodeError:
+            raise PerfgridError("a question is text in UTF-8") from None
         except ValidationError as error:
             first = error.errors()[0]
-            raise PerfgridError(f"{'.'.join(map(str, first['loc']))}: {mistake_text(first)}") from None
+            place = ".".join(map(str, first["loc"])) or "the question"
+            raise PerfgridError(f"{place}: {mistake_text(first)}") from None
         if kind in (AskedRest, AskedNothing):
             return act(asked)
         with self.lock:
@@ -212,6 +217,7 @@ class Explorer:
 
     def study(self, asked: AskedStudy) -> dict[str, Any]:
         """The study file of a view."""
+        self.changes.check(asked.changed)
         return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas, asked.cells)}
 
     def rest(self, asked: AskedRest) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def near_misses(grid: Grid, formulas: Iterable[Callable[..., Any]] = ()) -> list
     found = []
     for name, where in broken.items():
         node, about = graph.nodes.get(name), grid.result.variables[name].attrs
-        if about["constraint"] != "exceeds" or node is None or len(node.arguments) != 2:
+        if about["constraint"] != "exceeds" or node is None or len(node.compared) != 2:
             continue
         designs = np.flatnonzero(where & (number == 1) & (score < best[group]))
         designs = designs[np.argsort(score[designs] - best[group[designs]], kind="stable")[:MOST_TRIED]]
@@ -74,7 +74,7 @@ def near_misses(grid: Grid, formulas: Iterable[Callable[..., Any]] = ()) -> list
             continue
         at = flat.rows_of(designs)
         index = [_labelled(axis.labels, grid.labels(axis.name)[at[axis.name]]) for axis in space.axes]
-        sides = (str(node.arguments[0]), str(node.arguments[1]))
+        sides = (str(node.compared[0]), str(node.compared[1]))
         try:
             values = Evaluation(points_plan(registry, space, index, sides, choices), "float64").collect()
         except PerfgridError:

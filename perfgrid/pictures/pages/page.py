@@ -11,6 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from perfgrid.engine.errors import printable
+
 VENDORED = ("vendor/d3.min.js", "vendor/plot.min.js")
 OWN = tuple(
     f"static/{name}.js" for name in ("numbers", "elements", "sources", "tables", "derivation", "chart", "view", "page")
@@ -32,7 +34,7 @@ def page(content: Mapping[str, Any], arrays: Mapping[str, str] | None = None, li
     """The page of some content, with arrays embedded as text; ``live``: one that asks the server it came from."""
     scripts = ["".join(_text(f) for f in VENDORED), '"use strict";\n{\n' + "\n".join(map(_text, OWN)) + "\n}\n"]
     style = _text("static/page.css")
-    title = html.escape(str(content["title"]))
+    title = html.escape(printable(str(content["title"])))
     data = [f'<script type="application/json" id="content">{_json(content)}</script>']
     data += [f'<script type="text/plain" id="{html.escape(n)}">{t}</script>' for n, t in (arrays or {}).items()]
     return "\n".join(
@@ -80,14 +82,19 @@ def _hash(text: str) -> str:
 
 def _json(content: Any) -> str:
     """JSON within a script element: no character of it ends the element."""
-    text = json.dumps(finite(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(plain_data(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def finite(value: Any) -> Any:
-    """Numbers that JSON cannot hold as null."""
+def plain_data(value: Any) -> Any:
+    """What a page gets: numbers that JSON cannot hold as null, texts with escapes for control characters.
+
+    Labels come from files of strangers, and pictures of a page can be saved. Line breaks stay: studies have them.
+    """
     if isinstance(value, float):
         return value if value - value == 0 else None
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
     if isinstance(value, Mapping):
-        return {str(k): finite(v) for k, v in value.items()}
-    return [finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {plain_data(str(k)): plain_data(v) for k, v in value.items()}
+    return [plain_data(v) for v in value] if isinstance(value, list | tuple) else value

@@ -30,7 +30,7 @@ def view_study(
     """
     space = restore(grid.result, formulas)[0]
     text = str(grid.result.attrs.get("study", ""))
-    content: dict[str, Any] = from_json(text) if text.startswith("{") else from_toml(text)
+    content: dict[str, Any] = from_json(text, finite=False) if text.startswith("{") else from_toml(text)
     content = {key: value for key, value in content.items() if key not in DROPPED}
     content["axes"], conditions = dict(content.get("axes", {})), [content["where"]] if content.get("where") else []
     rows = grid.checked(asked)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.engine.grid.story import Part, Replayed, story_of
 from perfgrid.formulas import BREAKDOWN
@@ -132,11 +132,11 @@ def _stacked(table: Table, view: View, output: str, found: dict[int, tuple[dict[
         if name == REST and not any(abs(v) > SMALL * whole for v in values):
             continue
         tips = tuple(
-            printable(f"{name} {quantity_text(v, unit)} of {tooltip(row, table, [output])}")
+            f"{name} {quantity_text(v, unit)} of {tooltip(row, table, [output])}"
             for v, (_, _, row) in zip(values, rows, strict=True)
         )
         at = tuple(float(p) for p, *_ in rows)
-        series.append(Series(printable(name), "bars", at, tuple(v / axis.size for v in values), labels=tips))
+        series.append(Series(name, "bars", at, tuple(v / axis.size for v in values), labels=tips))
     names = category_axis(x, [table.subject.text(x, label) for label in labels])
     pile = list(piled(series))
     empty = [(float(place[place_of(row, table, x)]), {}, row) for row in table.rows if not row.design and row.reasons]
@@ -159,8 +159,8 @@ def _with_reasons(top: Series, rows: Sequence[tuple[float, Any, Row]], table: Ta
         x=(*top.x, *(at for at, *_ in empty)),
         y=(*top.y, *nothing),
         base=(*top.base, *nothing),
-        labels=(*top.labels, *(printable(tooltip(row, table, [output])) for *_, row in empty)),
-        reasons=tuple(printable(row.reasons.get(output, "")) for *_, row in rows),
+        labels=(*top.labels, *(tooltip(row, table, [output]) for *_, row in empty)),
+        reasons=tuple(row.reasons.get(output, "") for *_, row in rows),
     )
 
 
@@ -195,8 +195,8 @@ def _single(table: Table, view: View, output: str, found: dict[int, tuple[dict[s
         "bars",
         tuple(v / axis.size for v in values),
         tuple(float(last - i) for i in range(len(names))),
-        labels=tuple(printable(f"{n} {s} of {design}") for n, s in zip(names, shares, strict=True)),
+        labels=tuple(f"{n} {s} of {design}" for n, s in zip(names, shares, strict=True)),
         texts=tuple(shares),
     )
     total = f"{words(output)} {quantity_text(row.values.get(output, np.nan), unit)}"
-    return Panel(axis, category_axis("", [printable(n) for n in reversed(names)]), (one,), title=total)
+    return Panel(axis, category_axis("", list(reversed(names))), (one,), title=total)

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.pareto import DESIGN, pareto
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.results.provenance import stated_pareto
 from perfgrid.study.study import Study
@@ -78,8 +78,8 @@ def frontier(subject: Subject, view: View) -> Picture:
                 "line",
                 tuple((at / x_axis.size).tolist()),
                 tuple((up / y_axis.size).tolist()),
-                labels=tuple(map(printable, tips)),
-                texts=tuple(printable(t) if i in written else "" for i, t in enumerate(short)) if written else (),
+                labels=tuple(tips),
+                texts=tuple(t if i in written else "" for i, t in enumerate(short)) if written else (),
             )
         )
     written_of = f"Labels: {', '.join(map(words, varied))}." if not colour and varied else ""

@@ -6,7 +6,6 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Cells, Panel, Picture
 from perfgrid.study.view import View
 
@@ -44,7 +43,7 @@ def heatmap(subject: Subject, view: View) -> Picture:
         for line in lines:
             found = [rows.get((column, line), Row({}, {}, {}, {})) for column in columns]
             numbers.append(tuple(r.values.get(value, np.nan) / axis.size for r in found))
-            why = [printable(r.reasons.get(value, "")) for r in found]
+            why = [r.reasons.get(value, "") for r in found]
             for reason in filter(None, why):
                 letters.setdefault(reason, (*ascii_lowercase, "*")[min(len(letters), 26)])
             reasons.append(tuple(why))

@@ -14,7 +14,7 @@ from perfgrid.analysis.compare import Comparison
 from perfgrid.analysis.pareto import DESIGN
 from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.roofline import Roofline
-from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, printable, shown
+from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.pictures.picture import Picture
 from perfgrid.results.opening import open_result
@@ -178,5 +178,5 @@ def view_in(known: list[View], view: View | Mapping[str, Any] | str) -> View:
 
 
 def _titled(picture: Picture, title: str) -> Picture:
-    """The picture with the title of its study where the view has none; on one line."""
-    return replace(picture, title=printable(picture.title or title), see=printable(picture.see))
+    """The picture with the title of its study where the view has none."""
+    return replace(picture, title=picture.title or title)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
 from perfgrid.pictures.picture import Axis, Series
 from perfgrid.study.view import View
@@ -64,7 +64,7 @@ def tooltip(row: Row, table: Table, quantities: Sequence[str]) -> str:
     """The design of a mark and its numbers."""
     subject = table.subject
     labels = {**row.place} | {n: v for n, v in row.design.items() if len(subject.axes.get(n, (0, 0))) > 1}
-    texts = [f"{words(n)} {printable(subject.text(n, v))}" for n, v in labels.items()]
+    texts = [f"{words(n)} {subject.text(n, v)}" for n, v in labels.items()]
     for q in quantities:
         value = row.values.get(q, np.nan)
         shown = quantity_text(value, subject.unit(q)) if np.isfinite(value) else row.reasons.get(q, "no design")
@@ -103,9 +103,9 @@ def series_of(
     held = [row.interval if quantity == table.objective else None for row in rows]
     some = any(held)
     low, high = (tuple(ends[i] / size if ends else np.nan for ends in held) if some else () for i in range(2))
-    reasons = tuple(printable(row.reasons.get(quantity, "")) for row in rows)
+    reasons = tuple(row.reasons.get(quantity, "") for row in rows)
     return Series(
-        printable(name),
+        name,
         shape,
         tuple(place[place_of(row, table, x)] for row in rows),
         numbers,
@@ -131,7 +131,7 @@ def caption(table: Table, *more: str, crosses: bool = False) -> tuple[str, ...]:
     lines.append(f"At {same}." if same else "")
     sources = subject.sources()
     lines.append(f"Sources: {sources}." if sources else "")
-    return tuple(printable(line) for line in lines if line)
+    return tuple(line for line in lines if line)
 
 
 def words_of(text: str) -> str:
@@ -141,7 +141,7 @@ def words_of(text: str) -> str:
 
 def text_of(label: Any) -> str:
     """A label as the name of a series."""
-    return printable(item_text(label))
+    return item_text(label)
 
 
 def numbers_of(rows: Sequence[Row], quantities: Sequence[str]) -> list[float]:

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -36,7 +36,7 @@ def measured(found: xr.Dataset, view: View) -> Picture:
     for kind, unit in product(dict.fromkeys(kinds.tolist()), dict.fromkeys(units.tolist())):
         rows = np.flatnonzero(predicted & (kinds == kind) & (units == unit))
         if len(rows):
-            panels.append(_panel(found, rows, groups, named, unit, printable(kind)))
+            panels.append(_panel(found, rows, groups, named, unit, kind))
     if not panels:
         raise PerfgridError("nothing to draw: no record is predicted")
     told = f"{int(predicted.sum()):,} records. Line: {LINE}. Intervals: where 90 of 100 measurements are expected."
@@ -69,4 +69,4 @@ def _series(
             for record, a, b in zip(found["record"].values[own], x, y, strict=True)
         )
         at, up = tuple((x / size).tolist()), tuple((y / size).tolist())
-        yield Series(printable(name), "points", at, up, low=low, high=high, labels=tuple(map(printable, tips)))
+        yield Series(name, "points", at, up, low=low, high=high, labels=tuple(tips))

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.number_text import label_text
-from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -36,7 +36,7 @@ def rankings(found: xr.Dataset, view: View) -> Picture:
     if ends is not None and ends.sizes == values.sizes == {"parameter": values.size}:
         low, high = (tuple(((sizes + s * ends.values) / axis.size)[order].tolist()) for s in (-1, 1))
     last = len(order) - 1
-    names = [printable(words(str(found["parameter"].values[i]))) for i in order]
+    names = [words(str(found["parameter"].values[i])) for i in order]
     one = Series(
         axis.label,
         "bars",
@@ -79,8 +79,7 @@ def spreads(found: xr.Dataset, view: View) -> Picture:
         low=low,
         high=high,
         labels=tuple(
-            printable(f"{n}: {', '.join(quantity_text(v, unit) for v in row)}")
-            for n, row in zip(labels, values, strict=True)
+            f"{n}: {', '.join(quantity_text(v, unit) for v in row)}" for n, row in zip(labels, values, strict=True)
         ),
     )
     told = f"Bars: {levels[middle]:.0%} lie at or below. Intervals: from {levels[0]:.0%} to {levels[-1]:.0%}."
@@ -135,11 +134,11 @@ def optimum(found: xr.Dataset, view: View) -> Picture:
         ends = left + [v / axis.size if ok else np.nan for v, ok in zip(values, possible, strict=True)]
         texts = (f"{n}: {words(name)} {quantity_text(v, unit)}" for n, v in zip(labels, values, strict=True))
         one = Series(
-            printable(words(name.rpartition(".")[2])),
+            words(name.rpartition(".")[2]),
             "bars",
             tuple(ends.tolist()),
             tuple(float(last - i) for i in range(len(places))),
-            labels=tuple(map(printable, texts)),
+            labels=tuple(texts),
             reasons=tuple("" if ok else "no feasible design" for ok in possible),
             base=tuple(left.tolist()),
         )
@@ -151,4 +150,4 @@ def optimum(found: xr.Dataset, view: View) -> Picture:
 
 def _label(array: xr.DataArray, dim: str, place: int) -> str:
     label = array[dim].values[place] if dim in array.coords else place
-    return printable(label_text(label.item() if isinstance(label, np.generic) else label))
+    return label_text(label.item() if isinstance(label, np.generic) else label)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Panel, Picture, Series
 
 from .words import category_axis, quantity_text, value_axis
@@ -27,8 +26,8 @@ def profile_picture(
     for name, numbers, shift in zip(SERIES, (measured, predicted), (WIDTH / 2, -WIDTH / 2), strict=True):
         texts = tuple(quantity_text(value, "s") for value in numbers)
         places = tuple(last - i + shift for i in range(len(categories)))
-        tips = tuple(printable(f"{c}, {name}: {t}") for c, t in zip(categories, texts, strict=True))
+        tips = tuple(f"{c}, {name}: {t}" for c, t in zip(categories, texts, strict=True))
         lengths = tuple(value / axis.size for value in numbers)
         series.append(Series(name, "bars", lengths, places, width=WIDTH, labels=tips, texts=texts))
-    panel = Panel(axis, category_axis("", [printable(c) for c in categories][::-1]), tuple(series))
+    panel = Panel(axis, category_axis("", categories[::-1]), tuple(series))
     return Picture("profile", "bars", title, (panel,), caption=tuple(told), legend="")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from perfgrid.analysis.roofline import Product, Roofline, roofline
-from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
 from perfgrid.study.view import View
 
@@ -54,10 +53,8 @@ def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> 
                 tuple(p.flops / p.traffic[level] for p, _ in marks),
                 tuple(rate / y.size for _, rate in marks),
                 labels=tuple(
-                    printable(
-                        f"{words(p.name)}, {words(p.phase)}: {quantity_text(rate, 'FLOP/s')}, "
-                        f"{quantity_text(p.traffic[level], 'byte')} of {level} in {quantity_text(p.time, 's')}"
-                    )
+                    f"{words(p.name)}, {words(p.phase)}: {quantity_text(rate, 'FLOP/s')}, "
+                    f"{quantity_text(p.traffic[level], 'byte')} of {level} in {quantity_text(p.time, 's')}"
                     for p, rate in marks
                 ),
                 texts=texts,
@@ -67,7 +64,7 @@ def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> 
     design = ", ".join(f"{words(n)} {item_text(v)}" for n, v in found.point.items())
     roofs = ", ".join(f"{level} {quantity_text(b, 'byte/s')}" for level, b in found.bandwidths.items())
     told = "A kernel has a mark for each level whose traffic is counted, at the same rate. "
-    told += f"Roofs: {roofs}. Design: {printable(design)}."
+    told += f"Roofs: {roofs}. Design: {design}."
     lines = (told, *caption(Table(subject, []))[-1:]) if subject is not None else (told,)
     return Picture(
         view.name, "roofline", view.title, (Panel(x, y, tuple(series), rules=(rule,)),), view.see, lines, "traffic"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -61,7 +61,7 @@ def _series(table: Table, view: View, rows: list[Row], x: Axis, y: Axis) -> Iter
 
 
 def _points(name: str, rows: list[Row], table: Table, x: Axis, y: Axis) -> Series:
-    reasons = tuple(printable(next(iter(r.reasons.values()), "")) for r in rows)
+    reasons = tuple(next(iter(r.reasons.values()), "") for r in rows)
     at, up = (tuple(r.values.get(axis.quantity, np.nan) / axis.size for r in rows) for axis in (x, y))
     labels = tuple(tooltip(r, table, [x.quantity, y.quantity]) for r in rows)
     return Series(name, "points", at, up, labels=labels, reasons=reasons if any(reasons) else ())

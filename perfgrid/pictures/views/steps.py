@@ -10,7 +10,7 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.units import in_unit
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
@@ -127,7 +127,7 @@ def _panel(
             tuple(end / axis.size for _, _, end, *_ in found),
             tuple(float(at) for at, *_ in found),
             tuple(base / axis.size for _, base, *_ in found),
-            labels=tuple(printable(label) for *_, label in found),
+            labels=tuple(label for *_, label in found),
             texts=tuple(text for *_, text, _ in found),
         )
         for kind, found in bars.items()
@@ -149,4 +149,4 @@ def _infeasible(lacking: Sequence[tuple[float, str]]) -> Series:
     """Crosses where no design is feasible."""
     nothing = (np.nan,) * len(lacking)
     places, reasons = zip(*lacking, strict=True)
-    return Series("total", "bars", nothing, places, nothing, labels=reasons, reasons=tuple(map(printable, reasons)))
+    return Series("total", "bars", nothing, places, nothing, labels=reasons, reasons=tuple(reasons))

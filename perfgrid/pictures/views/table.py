@@ -14,14 +14,14 @@ import xarray as xr
 from perfgrid.analysis.best import best
 from perfgrid.analysis.best_design import FASTEST
 from perfgrid.analysis.best_of_result import FORBIDDEN
-from perfgrid.analysis.prediction_intervals import PACES, space_of
+from perfgrid.analysis.prediction_intervals import has_interval, space_of
 from perfgrid.analysis.prediction_intervals import intervals as intervals_at
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.formulas import INNER
 from perfgrid.results.evaluate import evaluate
-from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best, ties_of
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
@@ -128,10 +128,11 @@ def best_table(
     held = found
     if isinstance(found.what, Study):
         study = reaching(found.what, wanted)
-        study = replace(study, file=study.file.model_copy(update={"outputs": wanted}))
+        kept = list(dict.fromkeys((*wanted, *filter(None, [ties_of(study.file.best, objective)]))))
+        study = replace(study, file=study.file.model_copy(update={"outputs": kept}))
         small = found.points * (len(wanted) + 1) <= MOST_KEPT
         held = Subject(evaluate(study) if small else study, subject.formulas)
-    paces = intervals and objective in PACES and found.workload == "training" and found.points > 0
+    paces = intervals and found.points > 0 and has_interval(held.what, objective, subject.formulas)
     rows = list(islice(_rows(held, choice, placed, wanted, paces, inner), MOST_MARKS + 1))
     if len(rows) > MOST_MARKS:
         raise PerfgridError(f"more than {MOST_MARKS:,} marks: name labels in at")

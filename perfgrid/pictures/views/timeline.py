@@ -9,7 +9,6 @@ import pandas as pd
 import xarray as xr
 
 from perfgrid.analysis.timeline import timeline
-from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -79,9 +78,9 @@ def _passes(found: xr.Dataset, view: View, subject: Subject | None) -> Picture:
                 at, base = (tuple((values[held] / axis.size).tolist()) for values in (end, start))
                 place = tuple(float(rows.index(kinds[i])) for i in held)
                 tips = tuple(_run_text(found, int(i), float(end[i] - start[i])) for i in held)
-                series.append(Series(printable(words(bound)), "bars", at, place, base, width=WIDTH, labels=tips))
+                series.append(Series(words(bound), "bars", at, place, base, width=WIDTH, labels=tips))
         told.append(f"{one} {quantity_text(longest[0], 's')}")
-        panels.append(Panel(axis, category_axis("", [words(row) for row in rows]), tuple(series), title=printable(one)))
+        panels.append(Panel(axis, category_axis("", [words(row) for row in rows]), tuple(series), title=one))
     lines = _lines(f"One pass of each kind: {', '.join(told)}. Design: {_design(found)}.", subject)
     return Picture(view.name, "timeline", view.title, tuple(panels), view.see, lines, "bound by")
 
@@ -89,7 +88,7 @@ def _passes(found: xr.Dataset, view: View, subject: Subject | None) -> Picture:
 def _run_text(found: xr.Dataset, event: int, time: float) -> str:
     layer = int(found["layer"].values[event])
     where = f" in layer {layer}" if layer >= 0 else ""
-    return printable(f"{words(str(found['name'].values[event]))}{where}: {quantity_text(time, 's')}")
+    return f"{words(str(found['name'].values[event]))}{where}: {quantity_text(time, 's')}"
 
 
 def _design(found: xr.Dataset) -> str:
@@ -97,4 +96,4 @@ def _design(found: xr.Dataset) -> str:
 
 
 def _lines(told: str, subject: Subject | None) -> tuple[str, ...]:
-    return (printable(told), *(caption(Table(subject, []))[-1:] if subject is not None else ()))
+    return (told, *(caption(Table(subject, []))[-1:] if subject is not None else ()))

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.uncertainty import as_stated, tornado
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture, Rule, Series
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
@@ -50,8 +50,7 @@ def tornado_of(found: xr.Dataset, view: View, subject: Subject | None = None) ->
             tuple(float(last - i) for i in range(len(names))),
             (stated / axis.size,) * len(names),
             labels=tuple(
-                printable(f"{words(n)} at its {end} end: {quantity_text(v, unit)}")
-                for n, v in zip(names, values, strict=True)
+                f"{words(n)} at its {end} end: {quantity_text(v, unit)}" for n, v in zip(names, values, strict=True)
             ),
         )
         for end, values in ends.items()
@@ -60,7 +59,5 @@ def tornado_of(found: xr.Dataset, view: View, subject: Subject | None = None) ->
     panel = Panel(axis, category_axis("", [words(n) for n in reversed(names)]), series, rules=(rule,))
     told = "Each bar moves one estimate of the catalog to the ends of its 90 % range; all others stay."
     design = f"Design: {found.attrs['design']}." if found.attrs.get("design") else ""
-    lines = (
-        caption(Table(subject, []), told, design) if subject is not None else (told, *filter(None, [printable(design)]))
-    )
+    lines = caption(Table(subject, []), told, design) if subject is not None else (told, *filter(None, [design]))
     return Picture(view.name, "tornado", view.title, (panel,), view.see, lines, words(output))

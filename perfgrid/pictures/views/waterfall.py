@@ -7,7 +7,7 @@ from typing import Any
 
 from perfgrid.analysis.compare import ROUNDING, Comparison, compare
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -63,7 +63,7 @@ def waterfall_of(found: Comparison, view: View, subject: Subject | None = None) 
             tuple(ends[i] / axis.size for i in rows),
             tuple(float(last - i) for i in rows),
             tuple(bases[i] / axis.size for i in rows),
-            labels=tuple(printable(f"{names[i]} {texts[i]}") for i in rows),
+            labels=tuple(f"{names[i]} {texts[i]}" for i in rows),
             texts=tuple(texts[i] for i in rows),
             **_ends(found, rows, last, axis.size),
         )
@@ -76,7 +76,7 @@ def waterfall_of(found: Comparison, view: View, subject: Subject | None = None) 
     ]
     if found.tied:
         lines[1] += " A tie: the difference is within the error of the model."
-    told = caption(Table(subject, []), *lines) if subject is not None else tuple(map(printable, lines))
+    told = caption(Table(subject, []), *lines) if subject is not None else tuple(lines)
     panel = Panel(axis, category_axis("", names[::-1]), series)
     return Picture(view.name, view.kind, view.title, (panel,), view.see, told, "time of B against A")
 

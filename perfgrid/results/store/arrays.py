@@ -109,16 +109,20 @@ class Arrays:
         with decoding(self.path, f"coordinate {name}: "):
             return np.asarray(self.array(name)[...])
 
+    def _metadata(self, name: str) -> Any:
+        """What a member, or with no name the whole, states of itself."""
+        return from_json((self.path / name / METADATA).read_text("utf-8"), finite=False)
+
     def changed(self) -> list[str]:
         """The members whose own metadata are lost, or are not those of the whole store."""
         try:
-            together = from_json((self.path / METADATA).read_text("utf-8"))["consolidated_metadata"]["metadata"]
+            together = self._metadata("")["consolidated_metadata"]["metadata"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             return [f"{METADATA} cannot be read ({why(error)})"]
         found = []
         for name, about in together.items():
             try:
-                same = from_json((self.path / name / METADATA).read_text("utf-8")) == about
+                same = self._metadata(name) == about
                 told = "" if same else "was changed"
             except (OSError, ValueError) as error:
                 told = f"cannot be read ({why(error)})"

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.numerals import amount, count
 from perfgrid.engine.errors import PerfgridError
 
 from ..tables import completed
@@ -39,6 +40,7 @@ OTHER = re.compile(r"(?<![a-z_])(?:reduce|gather|scatter|hypercube)_perf")  # pr
 RANK_MARK = re.compile(r"\[[\w,]+\](?:<\w+>)?:?")  # with which launchers begin what a rank prints
 RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+)$")
 EXACT = 1 << 16  # bytes from which on the printed bandwidths have digits enough to tell operations apart
+TYPES = re.compile(r"u?int\d+|u?char|half|float|double|b?float\d+|fp8\w*|f8e\w+", re.I)  # of elements, behind the count
 OFF, ROUNDED = 0.02, 0.01  # of the bus bandwidth: relative to the other, and GB/s of two printed digits each
 Row = tuple[int, bool, float, float, float]  # size, whether it reduces, microseconds, algorithm and bus bandwidth
 
@@ -64,7 +66,7 @@ def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[B
     A file may hold several runs, each with its own header, operation and ranks.
     """
     given = setup_of(measured, catalog, record)
-    tables = _tables(lines_of(text))
+    tables = _tables(lines_of(text), str(measured.path))
     if not any(table.rows for table in tables):
         raise PerfgridError(f"{measured.path}: a header of nccl-tests without a line of results: the run was cut off")
     known: set[tuple[str, int]] = set()
@@ -74,7 +76,7 @@ def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[B
         op = _operation(measured, table, ranks, setup.where)
         setup.values["devices_per_node"] = per_node
         for line, (size, _, microseconds, *_) in table.rows:
-            if size and microseconds:
+            if size:  # of no bytes only the latency is printed
                 values = {"op": op, "size": size, "ranks": ranks}
                 made = collective_fields(setup, values, "collective_time", microseconds / 1e6, ("time", microseconds))
                 made["reported"] |= {"value": microseconds, "unit": "us"}
@@ -85,8 +87,11 @@ def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[B
                 yield line, made | named | {"source": source, "note": "out of place", "derivation": None}
 
 
-def _tables(lines: list[tuple[int, str]]) -> list[Table]:
-    """The runs in a file: a header with what precedes it; ranks as in the run before where none are listed."""
+def _tables(lines: list[tuple[int, str]], where: str) -> list[Table]:
+    """The runs in a file: a header with what precedes it; ranks as in the run before where none are listed.
+
+    PerfgridError for a line of results of which a number is none.
+    """
     tables: list[Table] = []
     before: list[str] = []
     ranks: list[re.Match[str]] = []
@@ -96,7 +101,7 @@ def _tables(lines: list[tuple[int, str]]) -> list[Table]:
             ranks = listed or ranks
             tables.append(Table(number, before, ranks, []))
             before = []
-        elif tables and (row := _row(line)) is not None:
+        elif tables and (row := _row(line, f"{where}:{number}")) is not None:
             tables[-1].rows.append((number, row))
             before = []
         elif "concluded" not in line:
@@ -164,24 +169,28 @@ def collective_fields(
     }
 
 
-def _row(line: str) -> Row | None:
+def _row(line: str, place: str) -> Row | None:
     """Size, whether it reduces, microseconds, algorithm and bus bandwidth of a line of results; None for other lines.
 
     Behind size, count and type stand a reduction and, in newer versions, a root; then four numbers out of place and
     four in place, so that an odd count of numbers has a root.
     """
     words = RANK_MARK.sub(" ", line).split()
-    if len(words) < 6 or not (words[0].isdigit() and words[1].isdigit() and words[2][0].isalpha()):
+    if len(words) < 3 or not TYPES.fullmatch(words[2]) or not any(re.search(r"\d", word) for word in words[:2]):
         return None
+    size = count(words[0], f"{place}: size", zero=True)
     numbers = words[3:]
     reduces = bool(numbers) and numbers[0].isalpha() and numbers[0] != "none"
     numbers = numbers[1:] if numbers and numbers[0].isalpha() else numbers
     numbers = numbers[1:] if len(numbers) % 2 else numbers
-    try:
-        microseconds, algorithm, bus = map(float, numbers[:3])
-    except ValueError:
-        return None
-    return int(words[0]), reduces, microseconds, algorithm, bus
+    if len(numbers) < 3:
+        raise PerfgridError(f"{place}: a line of results that is cut off")
+    microseconds = amount(numbers[0], f"{place}: time", zero=not size)
+    algorithm, bus = (
+        amount(word, f"{place}: {name}", zero=True) if size else 0.0
+        for word, name in zip(numbers[1:3], ("algbw", "busbw"), strict=True)
+    )
+    return size, reduces, microseconds, algorithm, bus
 
 
 def _operation(measured: Measured, table: Table, ranks: int, where: str) -> str:

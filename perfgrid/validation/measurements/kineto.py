@@ -6,7 +6,6 @@ counts for the category of its kernel, so that categories add up to the step. Co
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.catalog.numerals import amount, count, number
+from perfgrid.catalog.reading import Malformed, from_json
+from perfgrid.engine.errors import PerfgridError, shown
 
 from .kernels import gemm_fields
 from .measured import Measured, device_called, names, stated_device
@@ -33,6 +34,23 @@ MICRO = 1e-6
 PRODUCTS = {"aten::mm": 0, "aten::addmm": 1}  # operator -> where its two matrices stand among its inputs
 FORMATS = {"c10::BFloat16": "bf16", "c10::Half": "fp16"}
 LEAST_SAMPLES, MOST_SHAPES = 3, 20  # of a shape of a matrix product; of shapes, those that take longest
+
+
+@dataclass(frozen=True)
+class Event:
+    """A complete event of a trace: what, of which kind, from when to when (us), on which device, with what beside."""
+
+    name: str
+    kind: str
+    begin: float
+    end: float
+    device: Any
+    about: dict[str, Any]
+
+    @property
+    def length(self) -> float:
+        """Microseconds."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -84,33 +102,64 @@ def group_called(text: str) -> str:
 def trace_of(text: str, where: str) -> Trace:
     """The seconds of a step in a trace. PerfgridError for text that is none, and for a trace without kernels."""
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        content = from_json(text, f"{where}: ", finite=False)
+    except Malformed:
         raise PerfgridError(f"{where}: a trace that is cut off, or no JSON") from None
-    events = [e for e in content.get("traceEvents", []) if isinstance(e, dict) and e.get("ph") == "X"]
-    on_device = [e for e in events if str(e.get("cat", "")).lower() in ON_DEVICE and float(e["dur"]) > 0]
+    events = _events(content, where)
+    on_device = [e for e in events if e.kind in ON_DEVICE and e.length > 0]
     if not on_device:
         raise PerfgridError(f"{where}: no kernels on a device: profile with ProfilerActivity.CUDA")
-    device = Counter(map(_device, on_device)).most_common(1)[0][0]
-    mine = [e for e in on_device if _device(e) == device]
-    count, first, last = _window(events, mine, where)
-    note = "" if count else "the trace marks no steps (profiler.step()): all of it is taken as one"
-    kernels = [_kernel(e) for e in mine if first <= float(e["ts"]) < last]
-    count = max(count, 1)
+    device = Counter(e.device for e in on_device).most_common(1)[0][0]
+    mine = [e for e in on_device if e.device == device]
+    steps, first, last = _window(events, mine, where)
+    note = "" if steps else "the trace marks no steps (profiler.step()): all of it is taken as one"
+    kernels = [_kernel(e) for e in mine if first <= e.begin < last]
+    steps = max(steps, 1)
     seconds, exposed, hidden = _swept(kernels, first, last)
-    per_step = MICRO / count
-    properties = content.get("deviceProperties") or [{}]
-    gigabytes = properties[0].get("totalGlobalMem", 0) / 1e9 or None
+    per_step = MICRO / steps
     return Trace(
-        count,
+        steps,
         (last - first) * per_step,
-        device_called(str(properties[0].get("name", "")), gigabytes),
+        _device_of(content, where),
         {name: t * per_step for name, t in seconds.items()},
         {key: t * per_step for key, t in exposed.items()},
         {key: t * per_step for key, t in hidden.items()},
         note,
-        _products(events, mine),
+        _products(events, mine, where),
     )
+
+
+def _events(content: Any, where: str) -> list[Event]:
+    """The complete events of a trace. PerfgridError for a trace without a list of them, and a time that is none."""
+    listed = content.get("traceEvents") if isinstance(content, dict) else None
+    if not isinstance(listed, list):
+        raise PerfgridError(f"{where}: traceEvents must be a list of events, found {shown(listed)}")
+    found = []
+    for i, event in enumerate(listed):
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        name, about = str(event.get("name", "")), event.get("args") or {}
+        place = f"{where}: traceEvents[{i}] ({shown(name)})"
+        kind = str(event.get("cat", "")).lower()
+        begin = end = number(event.get("ts"), f"{place}: ts")
+        if kind in ON_DEVICE or STEP.match(name):  # profilers write negative ones of operators that did not end
+            end += amount(event.get("dur"), f"{place}: dur", zero=True)
+        if not isinstance(about, dict):
+            raise PerfgridError(f"{place}: args must be a table, found {shown(about)}")
+        device = about.get("device", event.get("pid"))
+        device = device if isinstance(device, (int, str, float)) else None
+        found.append(Event(name, kind, begin, end, device, about))
+    return found
+
+
+def _device_of(content: dict[str, Any], where: str) -> str | None:
+    """The device that a trace names, as the catalog does. PerfgridError where its memory is no number."""
+    listed = content.get("deviceProperties")
+    about = listed[0] if isinstance(listed, list) and listed else {}
+    if not isinstance(about, dict):
+        return None
+    memory = amount(about.get("totalGlobalMem") or 0, f"{where}: totalGlobalMem of deviceProperties", zero=True)
+    return device_called(str(about.get("name", "")), memory / 1e9 or None)
 
 
 def kineto_records(
@@ -142,64 +191,57 @@ def kineto_records(
             yield 0, made | named | {"source": source, "note": note, "derivation": None}
 
 
-def _window(events: list[dict[str, Any]], mine: list[dict[str, Any]], where: str) -> tuple[int, float, float]:
+def _window(events: list[Event], mine: list[Event], where: str) -> tuple[int, float, float]:
     """Number of profiled steps, and when they begin and end on the device; no step: from the first kernel to the last.
 
     The host runs ahead of the device: what it marks is the time of launches. The steps end with the last of their
     kernels or with the mark, whichever is later. They begin with the mark, or where the device ends what came before.
     PerfgridError where kernels outlast the mark and nothing tells whose they are.
     """
-    marks = [e for e in events if STEP.match(str(e.get("name", ""))) and float(e["dur"]) > 0]
-    host = [e for e in marks if str(e.get("cat", "")).lower() in ON_HOST]
-    ranges = [
-        e for e in marks if str(e.get("cat", "")).lower() == "gpu_user_annotation" and _device(e) == _device(mine[0])
-    ]
-    count = len({str(e["name"]) for e in host or ranges})
-    if not count:
+    marks = [e for e in events if STEP.match(e.name) and e.length > 0]
+    host = [e for e in marks if e.kind in ON_HOST]
+    ranges = [e for e in marks if e.kind == "gpu_user_annotation" and e.device == mine[0].device]
+    steps = len({e.name for e in host or ranges})
+    if not steps:
         return 0, *_extent(mine)
     begin, end = _extent(host or ranges)
     if own := ranges or _launched(events, mine, begin, end):
         first, last = _extent(own)
-        before = max((_end(e) for e in mine if float(e["ts"]) < first), default=begin)
-        return count, min(first, max(begin, before)), max(last, end)
-    if max(map(_end, mine)) > end:
+        before = max((e.end for e in mine if e.begin < first), default=begin)
+        return steps, min(first, max(begin, before)), max(last, end)
+    if max(e.end for e in mine) > end:
         raise PerfgridError(
             f"{where}: kernels outlast the profiled steps, and nothing tells whose they are: profile with "
             "ProfilerActivity.CPU too, or call torch.cuda.synchronize() before profiler.step()"
         )
-    return count, begin, end
+    return steps, begin, end
 
 
-def _launched(
-    events: list[dict[str, Any]], mine: list[dict[str, Any]], begin: float, end: float
-) -> list[dict[str, Any]]:
+def _launched(events: list[Event], mine: list[Event], begin: float, end: float) -> list[Event]:
     """The kernels that the host launches between two moments."""
-    on_host = (e for e in events if str(e.get("cat", "")).lower() not in ON_DEVICE)
-    calls = {c: float(e["ts"]) for e in on_host if (c := (e.get("args") or {}).get("correlation")) is not None}
-    return [e for e in mine if begin <= calls.get((e.get("args") or {}).get("correlation"), -np.inf) < end]
+    on_host = (e for e in events if e.kind not in ON_DEVICE)
+    calls: dict[Any, float] = {c: e.begin for e in on_host if (c := _id(e, "correlation")) is not None}
+    return [e for e in mine if begin <= calls.get(_id(e, "correlation"), -np.inf) < end]
 
 
-def _extent(events: list[dict[str, Any]]) -> tuple[float, float]:
-    return min(float(e["ts"]) for e in events), max(map(_end, events))
+def _extent(events: list[Event]) -> tuple[float, float]:
+    return min(e.begin for e in events), max(e.end for e in events)
 
 
-def _end(event: dict[str, Any]) -> float:
-    return float(event["ts"]) + float(event["dur"])
+def _id(event: Event, name: str) -> int | str | None:
+    """A number or a text by which events name each other; None where there is none."""
+    found = event.about.get(name)
+    return found if isinstance(found, (int, str)) else None
 
 
-def _device(event: dict[str, Any]) -> Any:
-    return (event.get("args") or {}).get("device", event.get("pid"))
-
-
-def _kernel(event: dict[str, Any]) -> Kernel:
-    begin, length = float(event["ts"]), float(event["dur"])
-    if ON_DEVICE[str(event["cat"]).lower()] == "copy":
-        return Kernel(begin, begin + length, COPIES)
-    about = event.get("args") or {}
+def _kernel(event: Event) -> Kernel:
+    if ON_DEVICE[event.kind] == "copy":
+        return Kernel(event.begin, event.end, COPIES)
+    about = event.about
     noted = names()["collective"].get(str(about.get("Collective name", "")).lower())
-    category = noted or category_of(str(event.get("name", "")))
+    category = noted or category_of(event.name)
     group = str(about.get("Process Group Description") or about.get("Process Group Name") or "")
-    return Kernel(begin, begin + length, category, group_called(group) if category not in COMPUTE else "")
+    return Kernel(event.begin, event.end, category, group_called(group) if category not in COMPUTE else "")
 
 
 def _swept(
@@ -235,7 +277,7 @@ def _swept(
 
 
 def _products(
-    events: Iterable[dict[str, Any]], kernels: Iterable[dict[str, Any]]
+    events: Iterable[Event], kernels: Iterable[Event], where: str
 ) -> dict[tuple[int, int, int, str], list[float]]:
     """Seconds of matrix products by shape (m, n, k) and number format, where operators state their inputs.
 
@@ -244,18 +286,26 @@ def _products(
     """
     times: defaultdict[Any, float] = defaultdict(float)
     for event in kernels:
-        key = (event.get("args") or {}).get("External id")
-        if key is not None and category_of(str(event.get("name", ""))) == "matrix products":
-            times[key] += float(event["dur"]) * MICRO
+        key = _id(event, "External id")
+        if key is not None and category_of(event.name) == "matrix products":
+            times[key] += event.length * MICRO
     found: defaultdict[tuple[int, int, int, str], list[float]] = defaultdict(list)
     for event in events:
-        about = event.get("args") or {}
-        place = PRODUCTS.get(str(event.get("name", "")))
-        if place is None or about.get("External id") not in times:
+        place, key = PRODUCTS.get(event.name), _id(event, "External id")
+        if place is None or key not in times:
             continue
-        shapes, types = about.get("Input Dims") or [], about.get("Input type") or []
-        if len(shapes) > place + 1 and len(types) > place and types[place] in FORMATS:
-            left, right = shapes[place : place + 2]
+        shapes, types = (_listed(event.about.get(name)) for name in ("Input Dims", "Input type"))
+        form = FORMATS.get(str(types[place])) if len(types) > place else None
+        if len(shapes) > place + 1 and form:
+            left, right = map(_listed, shapes[place : place + 2])
             if len(left) == len(right) == 2 and left[1] == right[0]:
-                found[left[0], right[1], left[1], FORMATS[types[place]]].append(times[about["External id"]])
+                told = f"{where}: Input Dims of {event.name}"
+                m, k, n = (count(size, told, zero=True) for size in (*left, right[1]))
+                if m and k and n:
+                    found[m, n, k, form].append(times[key])
     return dict(found) if 2 * sum(map(len, found.values())) >= len(times) else {}
+
+
+def _listed(found: Any) -> list[Any]:
+    """A list of hashable items; an empty one for anything else."""
+    return [x if isinstance(x, (str, int, float, list)) else None for x in found] if isinstance(found, list) else []

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.numerals import amount, count
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.formats import formats
 from perfgrid.jobs.job import Job
@@ -21,24 +22,29 @@ from .measured import Measured, last_run, lines_of, steady
 from .setup import setup_of
 from .steps import Found, log_records
 
-STEP = re.compile(r"iteration\s+(\d+)\s*/\s*(?:\d+|infinity)\b.*?elapsed time per iteration \(ms\):\s*([\d.]+)")
-BATCH = re.compile(r"global batch size:\s*(\d+)")
-WORLD = re.compile(r"using world size:\s*(\d+)")
+TIME, SIZE, RANKS, MEMORY = "elapsed time per iteration (ms)", "global batch size", "world size", "max reserved"
+STEP = re.compile(rf"iteration\s+([^\s/|]+)\s*/.*?{re.escape(TIME)}:([^|]*)")
+BATCH = re.compile(rf"{SIZE}:([^|]*)")
+WORLD = re.compile(rf"using {RANKS}:\s*([^\s,]*)")
 ARGUMENT = re.compile(r"^(?:\S+:\s+)?\s*([a-z][a-z0-9_]*) \.\.+ ?(.*)$")
 ARGUMENTS = re.compile(r"-{8,} arguments -{8,}")
-RESERVED = re.compile(r"\(after (\d+) iterations\) memory \(MB\).*?max reserved:\s*([\d.]+)")
+RESERVED = re.compile(rf"\(after \S+ iterations\) memory \(MB\).*?{MEMORY}:\s*([^\s|]*)")
 UNSET = ("None", "[]", "")
 FLAGS = {  # arguments whose flag has another name or sense: argument -> value -> flag
     "add_bias_linear": {"False": "--disable-bias-linear"},
     "position_embedding_type": {"rope": "--position-embedding-type rope"},
     "gradient_accumulation_fusion": {"False": "--no-gradient-accumulation-fusion"},
 }
+PRINTED = re.compile(
+    r"\['([^',]+)'\]|AttnBackend\.(\w+)|torch\.(\w+)"
+)  # a list of one, a member, a type: as flags have them
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 LEFT_OUT = ("nnodes", "model")
 
 
 def is_megatron(text: str) -> bool:
     """Whether a text has lines of iterations, or the list of arguments before them."""
-    return "elapsed time per iteration (ms):" in text or ARGUMENTS.search(text) is not None
+    return f"{TIME}:" in text or ARGUMENTS.search(text) is not None
 
 
 def megatron_records(
@@ -47,11 +53,11 @@ def megatron_records(
     """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
     where = str(measured.path)
     lines = lines_of(text)
-    worlds = {int(m[1]): i for i, line in reversed(lines) if (m := WORLD.search(line))}
+    worlds = {count(m[1], f"{where}:{i}: {RANKS}"): i for i, line in reversed(lines) if (m := WORLD.search(line))}
     if len(worlds) > 1:
         told = ", ".join(f"{size} in line {i}" for size, i in sorted(worlds.items(), key=lambda item: item[1]))
         raise PerfgridError(f"{where}: runs of several world sizes ({told}): give a log of each")
-    steps = [(i, int(m[1]), float(m[2]) / 1e3, BATCH.search(line)) for i, line in lines if (m := STEP.search(line))]
+    steps = [_step(line, f"{where}:{i}", i) for i, line in lines if f"{TIME}:" in line]
     if not steps:
         raise PerfgridError(f"{where}: no line of an iteration: the log ends before the first one, or logs no time")
     ended = last_run(((i, number, "") for i, number, *_ in steps), alone=True)
@@ -70,9 +76,9 @@ def megatron_records(
         setup.usual_name("software", job.format.software)
     if worlds:
         setup.state({"devices": next(iter(worlds))}, "the log")
-    batches = [int(batch[1]) for *_, batch in steps if batch]
+    batches = [batch for *_, batch in steps if batch]
     if batches:
-        steps = [step for step in steps if step[3] is None or int(step[3][1]) == batches[-1]]
+        steps = [step for step in steps if step[3] in (None, batches[-1])]
         if len(set(batches)) > 1 and setup.values.get("global_batch", 0) > batches[-1]:
             del setup.values["global_batch"]  # the end of a ramp, which these steps have not reached
         setup.state({"global_batch": batches[-1]}, "the lines of iterations")
@@ -81,13 +87,24 @@ def megatron_records(
     printed = ("elapsed time per iteration", found.median * 1e3, "ms")
     place, note = (steps[0][0], steps[-1][0]), found.words("logged iterations")
     step = Found(found.median, printed, place, note, quartiles=found.quartiles)
-    memory = [(float(m[2]), i) for i, line in lines if i > begin and (m := RESERVED.search(line))]
+    found_in = ((i, m) for i, line in lines if i > begin and (m := RESERVED.search(line)))
+    memory = [(amount(m[1], f"{where}:{i}: {MEMORY}"), i) for i, m in found_in]
     reserved = None
     if memory:
         most, line = max(memory)
         printed = ("allocator_memory", most, "MiB")
         reserved = Found(most * 2**20, printed, (line, line), "of the ranks that the log shows")
     yield from log_records(setup, measured, "Megatron-LM", step, reserved)
+
+
+def _step(line: str, place: str, number: int) -> tuple[int, int, float, int | None]:
+    """Line, iteration, seconds and batch of a line of an iteration. PerfgridError for one of which a number is none."""
+    found, batch = STEP.search(line), BATCH.search(line)
+    if found is None:
+        raise PerfgridError(f"{place}: {TIME} without the number of an iteration before it: the line is damaged")
+    milliseconds = amount(found[2], f"{place}: {TIME}")
+    sequences = count(batch[1], f"{place}: {SIZE}") if batch else None
+    return number, count(found[1], f"{place}: iteration", zero=True), milliseconds / 1e3, sequences
 
 
 def _arguments(text: str, measured: Measured, catalog: Catalog) -> Job | None:
@@ -120,11 +137,14 @@ def command_line(stated: Mapping[str, str]) -> str:
             **stated,
             "num_virtual_stages_per_pipeline_rank": stated.get("virtual_pipeline_model_parallel_size", "None"),
         }
-    for name, value in stated.items():
-        key = name.replace("_", "-")
+    for name, printed in stated.items():
+        key, value = (
+            name.replace("_", "-"),
+            PRINTED.sub(lambda found: found[1] or found[2] or DTYPES.get(found[3], found[3]), printed),
+        )
         if flag := FLAGS.get(name, {}).get(value):
             words.append(flag)
-        elif key in known and key not in LEFT_OUT and value not in (*UNSET, "False"):
+        elif (key in known or form.unpriced_row(key)) and key not in LEFT_OUT and value not in (*UNSET, "False"):
             row = form.keys.get(key)
             if row is None or form.has(row, form.versions[-1]):
                 words.append(f"--{key}" if value == "True" else f"--{key} '{value}'")

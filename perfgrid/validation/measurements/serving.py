@@ -5,7 +5,6 @@ Means over requests of the time to the first token, the time per output token an
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.numerals import amount, count
 from perfgrid.catalog.reading import from_json
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, shown
 
 from .measured import Measured
 from .setup import Setup, fields, identity, setup_of
@@ -38,11 +38,14 @@ PRINTED = {  # lines that vLLM prints -> keys of what it saves
     "Mean TPOT (ms)": "mean_tpot_ms",
     "Mean E2EL (ms)": "mean_e2el_ms",
 }
+BETWEEN = "time_per_output_token"
 BLOCK = "Serving Benchmark Result"
 END = re.compile(r"={20,}\s*$")
-NAMESPACE = re.compile(r"\b(model|max_concurrency)=('[^']*'|\d+)")
+NAMESPACE = re.compile(r"\b(model|max_concurrency)=('[^']*'|[^\s,)]+)")
 RATE = "tokens/s"
 RATES = (RATE, "tokens/sec", "tokens/second", "tok/s")
+UNLIMITED = ("inf", float("inf"))  # a rate of requests that all arrive at once
+UNSET = (None, "None", "not set")
 UNITS = {
     **dict.fromkeys(RATES, 1.0),
     **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
@@ -68,23 +71,27 @@ def vllm_records(measured: Measured, text: str, catalog: Catalog, record: type[B
     """The records of each result in a file: one, or one in each line. PerfgridError for one that is not complete."""
     for number, line in _documents(text):
         where = f"{measured.path}:{number}" if number else str(measured.path)
-        found = line if isinstance(line, dict) else from_json(line, f"{where}: ")
+        found = line if isinstance(line, dict) else from_json(line, f"{where}: ", finite=False)
+        if not isinstance(found, dict):
+            raise PerfgridError(f"{where}: a result of the benchmark is a table, found {shown(found)}")
         if lacking := [k for k in ("completed", "total_input_tokens", "total_output_tokens") if k not in found]:
             raise PerfgridError(f"{where}: no complete result of the benchmark: it has no {', '.join(lacking)}")
-        completed = int(found.get("completed") or 0)
+        completed = count(found["completed"], f"{where}: completed", zero=True)
         if not completed:
             raise PerfgridError(f"{where}: no request was completed")
+        tokens = {n: count(found[n], f"{where}: {n}") for n in ("total_input_tokens", "total_output_tokens")}
         setup = setup_of(measured, catalog, record)
         setup.where = where
         setup.served(found.get("model_id") or found.get("model"), "the result")
         lengths = {
-            "prompt_tokens": found["total_input_tokens"] / completed,
-            "output_tokens": found["total_output_tokens"] / completed,
+            "prompt_tokens": tokens["total_input_tokens"] / completed,
+            "output_tokens": tokens["total_output_tokens"] / completed,
         }
-        rate = found.get("request_rate")
-        rate = None if rate in (None, "inf") or float(rate) == math.inf else float(rate)
-        load = {"concurrency": found.get("max_concurrency"), "rate": rate, "requests": completed}
-        values = {q: (found[key], key) for q, (key, _) in QUANTITIES.items() if found.get(key)}
+        load = _load(found.get("max_concurrency"), found.get("request_rate"), completed, where)
+        single = tokens["total_output_tokens"] == completed  # answers of one token have no time between tokens
+        stated = {q: key for q, (key, _) in QUANTITIES.items() if found.get(key) is not None}
+        stated = {q: key for q, key in stated.items() if not (single and q == BETWEEN)}
+        values = {q: (amount(found[key], f"{where}: {key}"), key) for q, key in stated.items()}
         seconds = {q: (v, RATE if q == "output_tokens_per_second" else "ms", k) for q, (v, k) in values.items()}
         tool = f"vLLM benchmark, {measured.path.name}"
         setup.usual_name("software", "sglang" if "sglang" in str(found.get("backend", "")) else "vllm")
@@ -95,32 +102,29 @@ def genai_perf_records(
     measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]
 ) -> Iterator[tuple[int, Any]]:
     """The records of an export. PerfgridError where lengths or the load are not stated."""
-    found = from_json(text, f"{measured.path}: ")
+    where = str(measured.path)
+    found = from_json(text, f"{where}: ", finite=False)
     setup = setup_of(measured, catalog, record)
     about = found.get("input_config") or {}
     setup.served(_first(about, ("model_names", "model", "formatted_model_name")), "the export")
     lengths = {}
     for quantity, key in (("prompt_tokens", "input_sequence_length"), ("output_tokens", "output_sequence_length")):
-        if average := (found.get(key) or {}).get("avg"):
-            lengths[quantity] = average
-    completed = (found.get("request_count") or {}).get("avg") or _first(about, ("request_count", "num_requests"))
-    load = {
-        "concurrency": _first(about, ("concurrency",)),
-        "rate": _first(about, ("request_rate",)),
-        "requests": completed,
-    }
+        if (average := _average(found, key, where)) is not None:
+            lengths[quantity] = amount(average, f"{where}: avg of {key}")
+    completed = _average(found, "request_count", where) or _first(about, ("request_count", "num_requests"))
+    completed = None if completed is None else count(completed, f"{where}: requests")
+    load = _load(_first(about, ("concurrency",)), _first(about, ("request_rate",)), completed, where)
     seconds = {}
     for quantity, (_, key) in QUANTITIES.items():
-        metric = found.get(key) or {}
-        if value := metric.get("avg"):
+        if (value := _average(found, key, where)) is not None:
             rate = quantity == "output_tokens_per_second"
-            unit = str(metric.get("unit") or (RATE if rate else "ms")).lower()
+            unit = str(found[key].get("unit") or (RATE if rate else "ms")).lower()
             if (unit in RATES) != rate or unit not in UNITS:
                 raise PerfgridError(
                     f"{measured.path}: {key} in unknown unit {unit!r}: known are "
                     f"{', '.join(u for u in UNITS if (u in RATES) == rate)}"
                 )
-            seconds[quantity] = (value, unit, key)
+            seconds[quantity] = (amount(value, f"{where}: avg of {key}"), unit, key)
     yield from _records(setup, measured, 0, f"genai-perf, {measured.path.name}", lengths, load, seconds)
 
 
@@ -137,18 +141,28 @@ def _printed(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             begun, before = 0, {n: v for n, v in before.items() if n == "model"}
         name, colon, value = line.partition(":")
         if colon and name in PRINTED:
-            (found if begun else before)[PRINTED[name]] = _number(value.strip())
+            (found if begun else before)[PRINTED[name]] = value.strip()
         elif not begun and "Namespace(" in line:
-            before |= {n: _number(v.strip("'")) for n, v in NAMESPACE.findall(line)}
+            before |= {n: v.strip("'") for n, v in NAMESPACE.findall(line)}
     if begun:
         yield begun, found
 
 
-def _number(text: str) -> Any:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None if text in ("None", "not set") else text
+def _average(found: Mapping[str, Any], key: str, where: str) -> Any:
+    """What an export states as the average of a metric; None where it states none."""
+    metric = found.get(key)
+    if metric is not None and not isinstance(metric, Mapping):
+        raise PerfgridError(f"{where}: {key} must be a table with avg and unit, found {shown(metric)}")
+    return (metric or {}).get("avg")
+
+
+def _load(clients: Any, rate: Any, requests: int | None, where: str) -> dict[str, Any]:
+    """How a server was loaded: clients, requests per second, requests; None for what is not stated."""
+    return {
+        "concurrency": None if clients in UNSET else count(clients, f"{where}: concurrency"),
+        "rate": None if rate in (*UNSET, *UNLIMITED) else amount(rate, f"{where}: request rate"),
+        "requests": requests,
+    }
 
 
 def _documents(text: str) -> Iterator[tuple[int, Any]]:
@@ -192,7 +206,7 @@ def _records(
     stated = {"batch": load["concurrency"], "request_rate": None if load["concurrency"] else load["rate"]}
     setup.state(stated, "the result")
     if not {"batch", "request_rate"} & setup.values.keys() and load["requests"]:
-        setup.usual("batch", int(load["requests"]))  # all arrive at once
+        setup.usual("batch", load["requests"])  # all arrive at once
     setup.state({"requests": load["requests"]}, "the result")
     setup.values.pop("batch_rule", None)
     design = setup.design("inference")

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import Catalog, Entry, convert
+from perfgrid.catalog.checkpoints import PUBLISHED
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.jobs.design import design_at
@@ -175,6 +176,8 @@ class Setup:
         for table, (name,) in usual.items():
             self.usual_name(table, name)
         model, others = model_fields(self.entry, self.catalog, self.record)
+        if self.values.get("weight_precision") != PUBLISHED:  # formats of the checkpoint matter to nothing
+            others = {n: v for n, v in others.items() if self.catalog.variables[n].block != "published"}
         blocks: dict[str, Any] = {
             "plan": {},
             "workload": {"lora": bool(self.values.get("lora_rank")), "packed_sft": False},

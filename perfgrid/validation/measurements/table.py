@@ -6,7 +6,6 @@ time, tokens, samples, MFU and FLOP/s. Columns, their other names and units: nam
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +15,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.numerals import amount
+from perfgrid.catalog.reading import check_columns, csv_rows
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest, shown
 
@@ -75,7 +76,10 @@ def is_table(text: str) -> bool:
     """Whether the first line that is no comment names a measured column beside others."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     first = next(lines, "")[:LONGEST_LINE]
-    header = [] if first.startswith("{") else next(csv.reader([first]), [])  # JSON has commas, too
+    try:
+        header = [] if first.startswith("{") else _cells(first, "")  # JSON has commas, too
+    except PerfgridError:
+        return False
     return len(header) > 1 and any(measured_column(name) or ambiguous(name) for name in header)
 
 
@@ -85,8 +89,8 @@ def table_records(measured: Measured, text: str, catalog: Catalog, record: type[
     PerfgridError for a table without a measured column, and for a column that is no quantity.
     """
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
-    rows = list(csv.reader(line for _, line in lines))
-    where, header = str(measured.path), [name.strip() for name in rows[0]] if rows else []
+    where = str(measured.path)
+    header = [name.strip() for name in _cells(lines[0][1], where, lines[0][0])] if lines else []
     for name in header:
         if told := ambiguous(name):
             raise PerfgridError(f"{where}: column {name!r} has two meanings: name it {told}")
@@ -95,12 +99,15 @@ def table_records(measured: Measured, text: str, catalog: Catalog, record: type[
         legal = ", ".join(names()["measured"])
         raise PerfgridError(f"{where}: no measured column among {', '.join(header)}; such are {legal}")
     stated = [None if column else _stated(name, where, catalog) for name, column in zip(header, found, strict=True)]
-    if len(rows) < 2:
+    check_columns(filter(None, stated), where)
+    check_columns((f"{c.quantity} per device" if c.per_device else c.quantity for c in found if c), where)
+    if len(lines) < 2:
         raise PerfgridError(f"{where}: holds no rows: add one for each run, {', '.join(header[:4])}, ...")
     setup = setup_of(measured, catalog, record)
-    for (number, _), cells in zip(lines[1:], rows[1:], strict=True):
+    for number, line in lines[1:]:
         place = f"{where}:{number}"
         try:
+            cells = _cells(line, where, number)
             if len(cells) > len(header):
                 raise PerfgridError(f"{place}: {len(cells)} cells in a table of {len(header)} columns")
             cells = [cell.strip() for cell in cells]
@@ -115,6 +122,11 @@ def table_records(measured: Measured, text: str, catalog: Catalog, record: type[
             yield number, error
 
 
+def _cells(line: str, where: str, number: int = 1) -> list[str]:
+    """The cells of a row. PerfgridError for one that is no CSV, such as a cell that ends in another line."""
+    return next((row for _, row in csv_rows([line], where, number)), [])
+
+
 def _stated(name: str, where: str, catalog: Catalog) -> str:
     """The quantity, option or field that a column states."""
     found = columns().get(plain(name), plain(name))
@@ -127,12 +139,7 @@ def _stated(name: str, where: str, catalog: Catalog) -> str:
 
 def _number(column: Column, cell: str, place: str) -> float:
     """A cell in the SI unit of its quantity."""
-    try:
-        number = float(cell.replace(",", "").removesuffix("%"))
-    except ValueError:
-        raise PerfgridError(f"{place}: {column.name} needs a number, found {shown(cell)}") from None
-    if not 0 < number < float("inf"):
-        raise PerfgridError(f"{place}: {column.name} must be above zero, found {shown(cell)}")
+    number = amount(cell.removesuffix("%"), f"{place}: {column.name}")
     if column.unit in ("1", "percent"):
         return number / 100 if column.unit == "percent" or number > 1 else number
     si = {
@@ -160,14 +167,14 @@ def _row(
         "derivation": None,
     }
     alone = {n: values.pop(n) for n in (*COLLECTIVE, *KERNEL) if n in values and n not in setup.catalog.variables}
-    stated: dict[str, Any] = {n: v if n in OPTIONS else value_of(v) for n, v in values.items()}
+    stated: dict[str, Any] = {n: v if n in OPTIONS else value_of(v, setup.where) for n, v in values.items()}
     per_node = _machine(stated, setup)
     setup.state(stated, "a column")
     if per_node:
         setup.values["devices_per_node"] = per_node
     if "op" in alone:  # an operator or a collective on its own
         made = collective_fields if "ranks" in alone else kernel_fields
-        shape = stated | {n: value_of(v) for n, v in alone.items()}
+        shape = stated | {n: value_of(v, setup.where) for n, v in alone.items()}
         for column, value in numbers:
             yield base | made(setup, shape, column.quantity, value, (column.name, value))
     else:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
+from perfgrid.catalog.numerals import amount, count
 from perfgrid.engine.errors import PerfgridError
 
 from .measured import Measured, device_called, last_run, lines_of, steady
@@ -22,17 +24,18 @@ from .steps import Found, log_records
 from .throughput import step_time
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-STEP = re.compile(r"(?<!validate )step:\s*(\d+)\s.*?(?:memory:\s*([\d.]+)\s*GiB.*?)?(?:tps|wps):\s*([\d,]+(?:\.\d+)?)")
+STEP = re.compile(r"(?<!validate )step:\s*(\S+)\s.*?(?:memory:\s*(\S+?)\s*GiB.*?)?(?:tps|wps):\s*(\S*)")
 MESH = re.compile(r"device mesh with \[([^\]]*)\],\s*\[([^\]]*)\]")
 BATCH = re.compile(
-    r"local batch size:? (\d+)[^,]*, global batch size:? (\d+)(?:[^,]*, gradient accumulation steps:? \d+)?"
-    r"[^,]*, sequence length:? (\d+)"
+    r"local batch size:? ([^\s,]+)[^,]*, global batch size:? ([^\s,]+)"
+    r"(?:[^,]*, gradient accumulation steps:? [^\s,]+)?[^,]*, sequence length:? ([^\s,]+)"
 )
-PARALLELISM = re.compile(r"device mesh with parallelism:((?:,?\s*\w+=\d+)+)")
+PARALLELISM = re.compile(r"device mesh with parallelism:((?:,?\s*\w+=[^\s,]+)+)")
 RANK = re.compile(r"\[?(\w*\d+)\]?:")
 MODEL = re.compile(r"(?:Building|Model) (llama3|llama4|deepseek_v3|qwen3)[ _]([\w.-]+)", re.I)
-DEVICE = re.compile(r"(?:GPU|CUDA|XPU|device) capacity: (.+?)(?: \(\d+\))? with ([\d.]+)\s*GiB", re.I)
+DEVICE = re.compile(r"(?:GPU|CUDA|XPU|device) capacity: (.+?)(?: \(\d+\))? with (\S+?)\s*GiB", re.I)
 GB = 2**30 / 1e9
+SIZES = ("microbatch", "global_batch", "sequence_length")  # of a line of batch sizes
 LAYOUT = ("tp", "pp", "cp")
 SPLIT = {"dp_shard_mod_ep", "dp_shard_in_ep"}  # axes of a mesh with experts
 REPLICAS = ("dp", "fsdp", "dp_replicate", "dp_shard", *sorted(SPLIT))
@@ -60,23 +63,23 @@ def torchtitan_records(
     """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
     where = str(measured.path)
     lines = [(i, COLOUR.sub("", line)) for i, line in lines_of(text)]
-    logged = [(i, found, RANK.match(line)) for i, line in lines if (found := STEP.search(line))]
-    ended = last_run((i, int(found[1]), rank[1] if rank else "") for i, found, rank in logged)
-    logged = [(i, found) for i, found, _ in logged if i > ended]
+    logged = [_Line.of(i, found, RANK.match(line), where) for i, line in lines if (found := STEP.search(line))]
+    ended = last_run((line.line, line.step, line.rank) for line in logged)
+    logged = [line for line in logged if line.line > ended]
     steps: dict[int, list[float]] = {}
-    for _, found in logged:
-        steps.setdefault(int(found[1]), []).append(float(found[3].replace(",", "")))
+    for line in logged:
+        steps.setdefault(line.step, []).append(line.tokens)
     setup = setup_of(measured, catalog, record)
-    _state(setup, [line for _, line in lines], where)
+    _state(setup, lines, where)
     rates = {number: float(np.median(values)) for number, values in sorted(steps.items())}
     found = steady(list(rates), list(rates.values()), where)
     times = [step_time(setup, "tokens_per_second", rate, per_device=True) for rate in (found.median, *found.quartiles)]
     setup.usual_name("software", "torchtitan")
     (seconds, how), (low, _), (high, _) = times
-    place = (logged[0][0], logged[-1][0])
+    place = (logged[0].line, logged[-1].line)
     printed = ("tokens per second of a device", found.median, "1/s")
     step = Found(seconds, printed, place, found.words("logged steps"), how, (low, high))
-    memory = [float(found[2]) for _, found in logged if found[2]]
+    memory = [line.memory for line in logged if line.memory is not None]
     reserved = None
     if memory:
         note = f"largest of {len(memory)} lines of steps"
@@ -84,34 +87,64 @@ def torchtitan_records(
     yield from log_records(setup, measured, "torchtitan", step, reserved)
 
 
-def _last(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
-    return next((found for line in reversed(lines) if (found := pattern.search(line))), None)
+@dataclass(frozen=True)
+class _Line:
+    """A line of a step: its number, the step, the rank that logs it, tokens per second of a device, memory in GiB."""
+
+    line: int
+    step: int
+    rank: str
+    tokens: float
+    memory: float | None
+
+    @classmethod
+    def of(cls, line: int, found: re.Match[str], rank: re.Match[str] | None, where: str) -> _Line:
+        """The numbers of a line. PerfgridError where one of them is none."""
+        place = f"{where}:{line}"
+        memory = amount(found[2], f"{place}: memory") if found[2] else None
+        step, tokens = count(found[1], f"{place}: step", zero=True), amount(found[3], f"{place}: tps")
+        return cls(line, step, rank[1] if rank else "", tokens, memory)
 
 
-def _state(setup: Setup, lines: list[str], where: str) -> None:
+def _last(pattern: re.Pattern[str], lines: list[tuple[int, str]], where: str) -> tuple[str, tuple[str, ...]]:
+    """The place and the groups of the last line that fits a pattern; no groups where none does."""
+    fitting = ((i, found) for i, line in reversed(lines) if (found := pattern.search(line)))
+    return next(((f"{where}:{i}", found.groups()) for i, found in fitting), ("", ()))
+
+
+def _state(setup: Setup, lines: list[tuple[int, str]], where: str) -> None:
     """Take in what the lines before the steps of the last run say of model, devices, mesh and batch."""
-    if found := _last(MODEL, lines):
-        setup.state({"model": FLAVORS.get((found[1].lower(), found[2].lower()))}, "the log")
-    if found := _last(DEVICE, lines):
-        setup.state({"device": device_called(found[1].strip(), float(found[2]) * GB)}, "the log")
-    meshes = [mesh for line in lines if (mesh := _mesh(line))]
+    _, model = _last(MODEL, lines, where)
+    if model:
+        setup.state({"model": FLAVORS.get((model[0].lower(), model[1].lower()))}, "the log")
+    place, device = _last(DEVICE, lines, where)
+    if device:
+        size = amount(device[1], f"{place}: memory of the device")
+        setup.state({"device": device_called(device[0].strip(), size * GB)}, "the log")
+    meshes = [mesh for i, line in lines if (mesh := _mesh(line, f"{where}:{i}"))]
     if meshes:
         sizes = {_devices(mesh): None for mesh in meshes}
         if len(sizes) > 1:
             told = " and ".join(map(str, sizes))
             raise PerfgridError(f"{where}: runs of several world sizes ({told}): give a log of each")
         _state_mesh(setup, meshes[-1], where)
-    if found := _last(BATCH, lines):
-        stated = dict(zip(("microbatch", "global_batch", "sequence_length"), map(int, found.groups()), strict=True))
+    place, sizes = _last(BATCH, lines, where)
+    if sizes:
+        stated = {name: count(size, f"{place}: {name}") for name, size in zip(SIZES, sizes, strict=True)}
         setup.state({n: v for n, v in stated.items() if n != "microbatch" or setup.values.get("pp", 1) == 1}, "the log")
 
 
-def _mesh(line: str) -> dict[str, int]:
-    """Sizes of the axes of a mesh; empty for a line that states none."""
+def _mesh(line: str, place: str) -> dict[str, int]:
+    """Sizes of the axes of a mesh; empty for a line that states none. PerfgridError for a size that is none."""
     if found := MESH.search(line):
-        return dict(zip(re.findall(r"\w+", found[1]), map(int, re.findall(r"\d+", found[2])), strict=False))
-    found = PARALLELISM.search(line)
-    return {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", found[1])} if found else {}
+        names, sizes = re.findall(r"\w+", found[1]), found[2].split(",")
+        if len(names) != len(sizes):
+            raise PerfgridError(f"{place}: a mesh of {len(names)} axes has {len(sizes)} sizes")
+        pairs = list(zip(names, sizes, strict=True))
+    else:
+        found = PARALLELISM.search(line)
+        pairs = re.findall(r"(\w+)=([^\s,]+)", found[1]) if found else []
+    return {name: count(size, f"{place}: {name} of the mesh") for name, size in pairs}
 
 
 def _devices(mesh: dict[str, int]) -> int:

@@ -12,11 +12,15 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+const CONTROLS = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\ud800-\\udfff\\u2028\\u2029\\u061c" +
+  "\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]", "gu");  // as perfgrid.engine.errors has them
 // Control characters of a label are shown, not obeyed.
 function plain(child) {
   if (child instanceof Node) return child;
-  return String(child).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, (c) =>
-    `\\x${c.charCodeAt(0).toString(16).padStart(2, "0")}`);
+  return String(child).replace(CONTROLS, (c) => {
+    const code = c.charCodeAt(0).toString(16);
+    return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+  });
 }
 
 let numbered = 0;

@@ -1,0 +1,517 @@
+"""Formats of weights as published: every method of quantisation, by part of the model; configurations of 2026.
+
+Facts of the configurations (`huggingface_2026.json`) are from the published ``config.json`` files of the models named;
+keys without effect are left out. Published counts are those of model cards and reports, of the language models alone.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import perfgrid as pg
+from perfgrid.analysis.catalog_check import counted_parameters
+from perfgrid.answers.entries import model_of, model_with_remarks
+from perfgrid.catalog import load_catalog
+from perfgrid.catalog.architectures import ARCHITECTURES
+from perfgrid.catalog.checkpoints import PUBLISHED, formats_text, kept_cache, stored_weights
+from perfgrid.catalog.huggingface import imported, model_values
+from perfgrid.catalog.modules import PARTS
+from perfgrid.catalog.number_formats import NUMBER_FORMATS
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.models import named_model, of_named
+from tests.huggingface_configs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, QWEN3_MOE, sizes
+from tests.test_bad_input import run
+
+CATALOG = load_catalog()
+OF_2026 = json.loads(Path(__file__).with_name("huggingface_2026.json").read_text(encoding="utf-8"))
+LLAMA_405B = {"model_type": "llama", **sizes(126, 16384, 128, 8, 53248, 128256, tie_word_embeddings=False)}
+BLOCKED = 1 + 4 / 128**2  # bytes of a weight in 8 bits with a 32-bit scale for a block of 128 by 128
+
+
+def published(config, quantised):
+    """Bytes of a weight by part that differs from 16 bits, and the words of most weights and of the cache."""
+    found = model_values({**config, "quantization_config": quantised}, CATALOG.variables, "config.json")
+    parts = {part: found[quantity] for part, quantity in PARTS.items() if found.get(quantity, 2.0) != 2.0}
+    words = (CATALOG.variables[name].word(found.get(name, CATALOG.variables[name].default_value)) for name in WORDS)
+    return parts, *words
+
+
+WORDS = ("published_precision", "published_kv_precision")
+
+
+def compressed(*groups, **more):
+    """A table of compressed tensors with groups of (targets, weights)."""
+    held = {f"group_{i}": {"targets": targets, "weights": weights} for i, (targets, weights) in enumerate(groups)}
+    return {"quant_method": "compressed-tensors", "config_groups": held, **more}
+
+
+def int4(group, **more):
+    return {"num_bits": 4, "type": "int", "group_size": group, "strategy": "group", "symmetric": True, **more}
+
+
+def both(size):
+    """The parts of a dense layer in one format."""
+    return {"attention": size, "ffn": size}
+
+
+KEPT_WIDE = ["lm_head", "re:.*self_attn.*"]
+DYNAMIC = {"-:.*down_proj": {}, "+:.*o_proj": {"bits": 8}}
+NVFP4 = {"num_bits": 4, "type": "float", "group_size": 16}
+FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
+OUTER = [f"model.layers.{i}.{part}" for i in range(126) for part in ("self_attn",)]  # as its makers list them
+OUTER += [f"model.layers.{i}.mlp.{name}_proj" for i in (0, 125) for name in ("gate", "up", "down")]
+
+
+@pytest.mark.parametrize(
+    ("config", "quantised", "parts", "most", "kept"),
+    [
+        (LLAMA_8B, {"quant_method": "fp8"}, both(1), "fp8", "bf16"),
+        (
+            DEEPSEEK_V3,
+            {"quant_method": "fp8", "weight_block_size": [128, 128]},
+            dict.fromkeys(("attention", "ffn", "shared", "experts"), BLOCKED),
+            "fp8",
+            "bf16",
+        ),
+        (
+            LLAMA_405B,
+            {"quant_method": "fbgemm_fp8", "modules_to_not_convert": OUTER, "activation_scale_ub": 1200.0},
+            {"ffn": (124 + 2 * 2) / 126},
+            "fp8",
+            "bf16",
+        ),
+        (GPT_OSS, {"quant_method": "mxfp4"}, {"experts": 0.53125}, "mxfp4", "bf16"),
+        (LLAMA_8B, compressed((["Linear"], int4(32)), ignore=["lm_head"]), both(0.5625), "int4", "bf16"),
+        (LLAMA_8B, compressed((["Linear"], int4(128)), ignore=KEPT_WIDE), {"ffn": 0.515625}, "int4", "bf16"),
+        (
+            LLAMA_8B,
+            compressed((["Linear"], int4(128, symmetric=False))),
+            dict.fromkeys(("attention", "ffn", "head"), 0.5 + 2.5 / 128),
+            "int4",
+            "bf16",
+        ),
+        (
+            LLAMA_8B,
+            compressed(
+                (["re:.*self_attn.*"], FP8), (["Linear"], NVFP4), ignore=["lm_head"],
+                kv_cache_scheme={"num_bits": 8, "type": "float"},
+            ),
+            {"attention": 1, "ffn": 0.5625},
+            "fp4",
+            "fp8",
+        ),
+        (LLAMA_8B, {"quant_method": "awq", "bits": 4, "group_size": 64}, both(0.5390625), "int4", "bf16"),
+        (LLAMA_8B, {"quant_method": "gptq", "bits": 8, "group_size": -1}, both(1), "int8", "bf16"),
+        (LLAMA_8B, {"quant_method": "gptq", "lm_head": True}, both(0.51953125) | {"head": 0.51953125}, "int4", "bf16"),
+        (
+            LLAMA_8B,
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": DYNAMIC},
+            {
+                "attention": (0.51953125 * 1.5 + (1 + 3 / 128) * 1) / 2.5,  # queries, keys, values; results
+                "ffn": (0.51953125 * 2 + 2) / 3,
+            },
+            "int4",
+            "bf16",
+        ),
+        (LLAMA_8B, {"quant_method": "bitsandbytes", "load_in_4bit": True}, both(0.5625), "int4", "bf16"),
+        (LLAMA_8B, {"quant_method": "bitsandbytes", "load_in_8bit": True}, both(1), "int8", "bf16"),
+        (
+            QWEN3_MOE,
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}},
+                "exclude": ["lm_head", "*self_attn*", "*mlp.gate"],
+            },
+            {"experts": 0.53125},
+            "mxfp4",
+            "bf16",
+        ),
+        (
+            QWEN3_MOE,
+            {
+                "quant_algo": "NVFP4",
+                "kv_cache_quant_algo": "FP8",
+                "group_size": 16,
+                "exclude_modules": ["lm_head", *(f"model.layers.{i}.mlp.gate" for i in range(48)), "model.layers.0*"],
+            },
+            {"attention": (47 * 0.5625 + 2) / 48, "experts": (47 * 0.5625 + 2) / 48},
+            "fp4",
+            "fp8",
+        ),
+        (LLAMA_8B, None, {}, "bf16", "bf16"),
+        (LLAMA_8B, {"quant_algo": None, "kv_cache_quant_algo": "FP8"}, {}, "bf16", "fp8"),
+        (LLAMA_8B, compressed(kv_cache_scheme={"num_bits": 8, "type": "int"}), {}, "bf16", "int8"),
+        (LLAMA_8B, {"quant_algo": "NVFP4", "exclude_modules": ["*"]}, {}, "bf16", "bf16"),
+    ],
+)  # fmt: skip
+def test_formats_are_read_by_part(config, quantised, parts, most, kept):
+    found, *words = published(config, quantised)
+    assert found == pytest.approx(parts, rel=1e-8)
+    assert words == [most, kept]
+
+
+def test_mixed_layers_are_each_in_their_own_format():
+    """Qwen3.6 in mixed precision: projections in 8 bits, feed-forward blocks and head in 4; nothing is the first's."""
+    config = OF_2026["nvidia/Qwen3.6-27B-NVFP4"]["config"]
+    root = "model.language_model.layers"
+    layers = {f"{root}.{i}.mlp.{name}_proj": "W4A16_NVFP4" for i in range(64) for name in ("gate", "up", "down")}
+    layers |= {f"{root}.{i}.self_attn.{n}_proj": "FP8" for i in range(3, 64, 4) for n in "qkvo"}
+    mixing = [i for i in range(64) if i % 4 != 3]
+    layers |= {f"{root}.{i}.linear_attn.{n}": "FP8" for i in mixing for n in ("in_proj_qkv", "in_proj_z", "out_proj")}
+    algorithms = {name: {"quant_algo": algorithm} for name, algorithm in (layers | {"lm_head": "W4A16_NVFP4"}).items()}
+    quantised = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": algorithms,
+        "ignore": ["mtp*", "mtp.layers.0*"],
+    }
+    found, most, _ = published(config, quantised)
+    assert found == {"attention": 1, "mixer": 1, "ffn": 0.5625, "head": 0.5625}
+    assert most == "fp4"
+    for name in [n for n in algorithms if ".3." in n or ".1." in n]:
+        del algorithms[name]
+    fewer, *_ = published(config, quantised)
+    assert fewer["ffn"] == pytest.approx((62 * 0.5625 + 2 * 2) / 64)
+    assert fewer["mixer"] == pytest.approx((47 + 2) / 48)
+    assert fewer["attention"] == pytest.approx((15 + 2) / 16)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "parts"),
+    [
+        ([], ["quantization_config must be a table"]),
+        ({"quant_method": "hqq"}, ["quant_method = 'hqq'", "not expressed", "gptq"]),
+        ({"quant_method": ["fp8"]}, ["quant_method", "not expressed"]),
+        ({"quant_method": "gtpq"}, ["'gtpq'", "did you mean 'gptq'"]),
+        ({"quant_algo": "INT3"}, ["quant_algo = 'INT3'", "NVFP4"]),
+        ({"quant_algo": "MIXED_PRECISION"}, ["quantized_layers"]),
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP7"}, ["kv_cache_quant_algo = 'FP7'", "FP8"]),
+        ({"quant_method": "gptq", "bits": 9}, ["integers of 9 bits"]),
+        ({"quant_method": "gptq", "bits": "4"}, ["bits must be a whole number", "'4'"]),
+        ({"quant_method": "awq", "bits": 4, "group_size": 1e30}, ["group_size must be a whole number"]),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, ["a block of weights is two whole numbers"]),
+        ({"quant_method": "fp8", "modules_to_not_convert": "lm_head"}, ["modules_to_not_convert must list"]),
+        (compressed((["Linear"], {"num_bits": 6, "type": "float"})), ["floating point of 6 bits"]),
+        (compressed((["re:(a+)+$"], FP8)), ["repeats more than is tried"]),
+        (compressed((["re:["], FP8)), ["no regular expression"]),
+        (compressed((["x" * 400], FP8)), ["400 characters"]),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": 3}}, ["config_groups.a must be a table"]),
+        (
+            compressed((["Linear"], FP8), ignore=[f"re:.*{i}.*x.*y" for i in range(1000)]),
+            ["lists more patterns than are tried"],
+        ),
+    ],
+)
+def test_what_is_no_format_is_told_in_one_line(quantised, parts):
+    with pytest.raises(PerfgridError) as caught:
+        published(LLAMA_8B, quantised)
+    sentence = str(caught.value)
+    assert sentence.startswith("config.json, quantization_config")
+    assert "\n" not in sentence
+    assert len(sentence) < 400
+    for part in parts:
+        assert part in sentence, sentence
+
+
+WHOLE = {  # every method with every key that it reads
+    "fp8": {"weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]},
+    "compressed-tensors": {**compressed((["Linear"], int4(32)), ignore=["lm_head"]), "kv_cache_scheme": FP8},
+    "modelopt": {
+        "quant_algo": "W4A16_AWQ",
+        "group_size": 64,
+        "kv_cache_quant_algo": "FP8",
+        "exclude_modules": ["*gate"],
+    },
+    "gptq": {"bits": 4, "group_size": 128, "dynamic": {"+:.*": {"bits": 8}}, "lm_head": True},
+    "awq": {"bits": 4, "group_size": 128, "zero_point": True},
+    "bitsandbytes": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True, "llm_int8_skip_modules": ["lm_head"]},
+    "quark": {"global_quant_config": {"weight": {"dtype": "int4", "group_size": 32}}, "layer_quant_config": {"*q": {}}},
+}
+
+
+def replaced(held, value):
+    """A table with each value in turn, of any depth, replaced by another."""
+    for key, inner in held.items():
+        yield {**held, key: value}
+        if isinstance(inner, dict):
+            yield from ({**held, key: changed} for changed in replaced(inner, value))
+
+
+HELD = (None, "x", "\x1b[31m", -1, 0, 1e30, float("nan"), [], ["x", []], {}, {"a": 1}, True, "re:(", "*" * 99)
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_whatever_a_key_holds_a_format_or_one_sentence_comes_out(method):
+    whole = {"quant_method": method, **WHOLE[method]}
+    assert published(LLAMA_8B, whole)[0]
+    sentences = []
+    for changed in (changed for value in HELD for changed in replaced(whole, value)):
+        try:
+            found, *_ = published(LLAMA_8B, changed)
+        except PerfgridError as error:
+            sentences.append(str(error))
+        else:
+            assert all(0 < size <= 4 for size in found.values())
+    assert len(sentences) >= len(HELD) - 1  # of the method alone
+    assert all(s.startswith("config.json, quantization_config") and len(s) < 600 for s in sentences)
+    assert not [s for s in sentences if "\n" in s or "\x1b" in s]
+
+
+# ---- folders --------------------------------------------------------------------------------------------------------
+
+
+def folder(tmp_path, config, beside=None):
+    path = tmp_path / "my-model"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    if beside is not None:
+        (path / "hf_quant_config.json").write_text(json.dumps(beside))
+    return path
+
+
+def test_the_file_beside_a_configuration_says_the_formats(tmp_path):
+    """An NVFP4 folder is not "bf16 as published", and its cache is in the format that it asks for."""
+    quantised = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16, "exclude_modules": ["lm_head"]}
+    path = folder(tmp_path, LLAMA_8B, {"producer": {"name": "modelopt"}, "quantization": quantised})
+    entry = model_of(CATALOG, path)
+    assert formats_text(entry, CATALOG.variables) == "fp4 (embedding, head in 16 bits)"
+    answer = pg.serve(path, "b200", 1, prompt=1000, output=100)
+    assert any("weights in fp4 (embedding, head in 16 bits) as published" in a for a in answer.attrs["assumptions"])
+    assert any("cache in fp8" in line for line in answer.attrs["assumptions"])
+    matrices = 8_030_261_248 - 2 * 128256 * 4096
+    wide = 2 * 2 * 128256 * 4096
+    assert answer["weight_memory"].item() == pytest.approx(matrices * 0.5625 + wide, rel=2e-3)
+
+
+def test_two_files_that_contradict_each_other(tmp_path):
+    stated = {**LLAMA_8B, "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}
+    with pytest.raises(PerfgridError, match=r"hf_quant_config.json contradict each other: quant_algo 'FP8', 'NVFP4'"):
+        model_of(CATALOG, folder(tmp_path, stated, {"quantization": {"quant_algo": "NVFP4"}}))
+
+
+def test_a_file_beside_that_is_no_table(tmp_path):
+    with pytest.raises(PerfgridError, match="must hold one JSON object with quantization"):
+        model_of(CATALOG, folder(tmp_path, LLAMA_8B, [1]))
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (LLAMA_8B, 16_060_522_496),
+        (GPT_OSS, 13_761_264_768),
+        ({**DEEPSEEK_V3, "num_nextn_predict_layers": 1}, 688_586_727_753),
+    ],
+)
+def test_a_configuration_is_refused_where_its_files_weigh_otherwise(tmp_path, config, size):
+    """Sizes that the published indices state: Llama 3.1 8B, gpt-oss-20b, DeepSeek-V3 with its prediction layer."""
+    path = folder(tmp_path, config)
+    index = path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": {}}))
+    assert model_of(CATALOG, path).values["layers"] == config["num_hidden_layers"]
+    index.write_text(json.dumps({"metadata": {"total_size": 1.2 * size}}))
+    with pytest.raises(PerfgridError, match=r"is read as weights of .* GB, but the files beside it hold .* GB"):
+        model_of(CATALOG, path)
+    index.write_text(json.dumps({"metadata": {"total_size": "all"}}))
+    with pytest.raises(PerfgridError, match="total_size must be a number of bytes"):
+        model_of(CATALOG, path)
+    index.write_text("{}")
+    assert model_of(CATALOG, path).name == "my-model"
+
+
+# ---- entries and what they weigh ------------------------------------------------------------------------------------
+
+
+def weights(model, tp, device="h100-sxm-80gb", stored=PUBLISHED):
+    """Bytes of weights on a device."""
+    stated = {"weight_precision": stored, "precision": "bf16", "prompt_tokens": 1000, "output_tokens": 100}
+    study = pg.Study.make(
+        workload="inference",
+        outputs=["weight_memory"],
+        axes={"model": [model], "device": [device], "parallelism": {"devices": [tp], "tp": [tp]}},
+        workload_parameters={**stated, "batch": 1, "batch_rule": "given"},
+    )
+    return pg.evaluate(study)["weight_memory"].item()
+
+
+def test_published_checkpoints_weigh_what_their_files_do():
+    """gpt-oss-120b: 65.17 GB. Llama 3.1 405B in 8 bits: 56.7 GiB of 8 devices; with the 16 key-value heads of its first
+    files, of which vLLM reported 57.75 GiB, another 126·2·8·128·16384 weights in 16 bits.
+    """
+    assert weights("gpt-oss-120b", 1) == pytest.approx(65.17e9, rel=1e-3)
+    found = weights("llama-3.1-405b-fp8", 8)
+    assert found / 2**30 == pytest.approx(56.71, abs=0.02)
+    doubled = 126 * 2 * 8 * 128 * 16384 * 2 / 8
+    assert (found + doubled) / 2**30 == pytest.approx(57.75, rel=2e-3)
+    assert weights("deepseek-v3", 8) == pytest.approx(weights("deepseek-v3", 8, stored="fp8"), rel=3e-4)
+
+
+def test_sizes_of_formats():
+    found = {word: form.element_size for word, form in NUMBER_FORMATS.items()}
+    assert found == {
+        "fp32": 4,
+        "fp16": 2,
+        "bf16": 2,
+        "fp8": 1,
+        "int8": 1,
+        "int4": 0.515625,
+        "fp4": 0.5625,
+        "mxfp4": 0.53125,
+    }
+    assert set(found) == set(CATALOG.variables["published_precision"].codes)
+
+
+def test_parts_in_16_bits_run_in_16_bits():
+    """Products of attention of Llama 3.1 405B in 8 bits are those of a model that is stated to keep it in 16."""
+    parameters = {"precision": "fp8", "prompt_tokens": 1000, "output_tokens": 100, "batch": 8, "batch_rule": "given"}
+    times = {}
+    for model, stored in (("llama-3.1-405b-fp8", PUBLISHED), ("llama-3.1-405b", "fp8")):
+        kept = {} if stored == PUBLISHED else {"quantised_attention": False}
+        study = pg.Study.make(
+            workload="inference",
+            outputs=["prefill_time", "decode_step_time"],
+            axes={"model": [model], "device": ["h100-sxm-80gb"], "parallelism": {"devices": [8], "tp": [8]}},
+            workload_parameters={"weight_precision": stored, **kept, **parameters},
+        )
+        times[model] = [pg.evaluate(study)[name].item() for name in ("prefill_time", "decode_step_time")]
+    first, second = times.values()
+    assert first == pytest.approx(second, rel=0.02)
+    assert first != second  # feed-forward weights of two layers are read in 16 bits
+
+
+# ---- names on a hub -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "stored"),
+    [
+        ("moonshotai/Kimi-K2-Thinking", "kimi-k2-thinking", PUBLISHED),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", PUBLISHED),
+        ("moonshotai/Kimi-K2-Other", None, None),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", None, None),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3", PUBLISHED),
+        ("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b-fp8", PUBLISHED),
+        ("nvidia/Llama-3.1-405B-Instruct-FP8", "llama-3.1-405b", "fp8"),
+        ("meta-llama/Llama-3.1-405B-Instruct", "llama-3.1-405b", "bf16"),
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "llama-3.1-70b", "int4"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b", "fp8"),
+        ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4", "qwen-2.5-72b", "int4"),
+        ("openai/gpt-oss-20b", "gpt-oss-20b", PUBLISHED),
+        ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", "bf16"),
+    ],
+)
+def test_a_name_is_never_replaced_by_another_model(name, model, stored):
+    found = named_model(CATALOG, name)
+    assert (found and found.name) == model
+    assert found is None or of_named(found, name)["published_weights"] == stored
+
+
+def test_a_job_tells_the_formats_that_it_takes(monkeypatch, capsys, tmp_path):
+    job = tmp_path / "serve.sh"
+    job.write_text("vllm serve meta-llama/Meta-Llama-3.1-405B-Instruct-FP8 --tensor-parallel-size 8\n")
+    status, out, _ = run(monkeypatch, capsys, "read-job", job, "--json")
+    rows = {row[0]: row[1:] for row in map(tuple, (r.values() for r in json.loads(out)["assumed"]))}
+    assert status == 0
+    assert rows["weights"][0] == "fp8 (attention, embedding, head in 16 bits; dense blocks in 8.13 bits)"
+    job.write_text("vllm serve RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16\n")
+    status, out, _ = run(monkeypatch, capsys, "read-job", job, "--wide")
+    assert status == 0
+    assert "of the same shape and number formats as RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16" in out
+    assert "by the end of the name: all but embedding, head, router, in groups of 128" in out
+    job.write_text("vllm serve moonshotai/Kimi-K2-Thinkin\n")
+    status, _, err = run(monkeypatch, capsys, "read-job", job)
+    assert status == 2
+    assert "no model of the catalog is called 'moonshotai/Kimi-K2-Thinkin'; did you mean 'kimi-k2-thinking'" in err
+
+
+# ---- keys that are not known ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OF_2026)
+def test_configurations_of_2026_import_or_are_refused_for_a_kind_of_layer(name):
+    said = OF_2026[name]
+    if "refused" in said:
+        with pytest.raises(PerfgridError, match=f"{said['refused']}, which is not expressed") as caught:
+            imported(said["config"], CATALOG.variables, "config.json")
+        assert "\n" not in str(caught.value)
+        return
+    model = imported(said["config"], CATALOG.variables, "config.json")
+    assert model.keys.by_row
+    assert model.keys.unknown == ()
+    given = {v.name: model.values.get(v.name, v.default) for v in CATALOG.variables.values() if v.of == "model"}
+    assert counted_parameters(given)["total_parameters"] == pytest.approx(said["parameters"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        ("my_gate_kind", "swish", "ignored"),
+        ("use_my_norm", True, "ignored"),
+        ("temperature_of_scores", 0.7, "ignored"),
+        ("num_my_things", 0, "ignored"),
+        ("my_thing", None, "no_effect"),
+        ("output_gate_type", "swish", "no_effect"),
+        ("my_number", 3, "unknown"),
+        ("my_list", [1, 2], "unknown"),
+        ("my_table", {"a": 1}, "unknown"),
+        ("mlp_ratio", 2.5, "unknown"),
+        ("my_layer_kind", "sparse", "unknown"),
+        ("use_expert_bias_of_mine", True, "unknown"),
+    ],
+)
+def test_an_unknown_key_stops_only_where_it_could_matter(key, value, place, tmp_path):
+    config = {**LLAMA_8B, key: value}
+    keys = imported(config, CATALOG.variables, "config.json").keys
+    assert key in getattr(keys, place)
+    path = folder(tmp_path, config)
+    if place == "unknown":
+        with pytest.raises(PerfgridError, match=f"does not understand {key}"):
+            model_of(CATALOG, path)
+        return
+    entry, remarks = model_with_remarks(CATALOG, path)
+    assert entry.values["layers"] == 32
+    assert [key in remark for remark in remarks] == ([True] if place == "ignored" else [])
+
+
+def test_an_ignored_key_is_a_warning_on_the_screen(monkeypatch, capsys, tmp_path):
+    path = folder(tmp_path, {**LLAMA_8B, "my_gate_kind": "swish"})
+    status, out, err = run(
+        monkeypatch, capsys, "serve", path, "--on", "h100-sxm-80gb", "--devices", "1", "--prompt", 100, "--output", 10
+    )
+    assert status == 0
+    assert "taken to be without effect, as words and flags: my_gate_kind" in " ".join((out + err).split())
+
+
+def test_shared_indexers_are_counted():
+    config = OF_2026["zai-org/GLM-5.2-FP8"]["config"]
+    found = model_values(config, CATALOG.variables, "config.json")
+    assert (found["index_layers"], found["layers"]) == (21, 78)
+    known = CATALOG.entry("model", "glm-5.2").values
+    given = ("layers", "hidden_size", "heads", "experts", "index_layers", "index_heads", "index_top_k", "vocab_size")
+    assert {n: found[n] for n in given} == {n: known[n] for n in given}
+    for changes, part in (
+        ({"indexer_types": ["shared"] * 78}, "shares before the first indexer"),
+        ({"indexer_types": ["full"] * 3}, "each of 78 layers full or shared"),
+        ({"indexer_types": [["full"]] * 78}, "each of 78 layers full or shared"),
+        ({"indexer_types": None}, "lacks indexer_types"),
+    ):
+        with pytest.raises(PerfgridError, match=part):
+            model_values({**config, **changes}, CATALOG.variables, "config.json")
+
+
+def test_a_billion_layers_are_refused_at_once():
+    """Counts are bounded before lists of layers are made."""
+    for kind, row in ARCHITECTURES.items():
+        keys = dict.fromkeys(row.keys_of("layers"), 10**9)
+        if keys:  # others count the blocks that they list
+            with pytest.raises(PerfgridError, match="must be > 0 and <= 10000, found 1000000000"):
+                model_values({**LLAMA_8B, "model_type": kind, **keys}, CATALOG.variables, "config.json")
+
+
+def test_stored_weights_and_cache_of_entries():
+    words = {name: stored_weights(CATALOG.entry("model", name), CATALOG.variables) for name in CATALOG.tables["model"]}
+    assert words["llama-3.1-8b"] == "bf16"
+    assert words["mistral-large-3"] == "fp8"
+    assert {words[name] for name in ("gpt-oss-20b", "kimi-k2.5", "minimax-m2", "deepseek-v3.2")} == {PUBLISHED}
+    assert kept_cache(CATALOG.entry("model", "kimi-k2"), CATALOG.variables) == "bf16"
