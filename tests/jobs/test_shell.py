@@ -139,6 +139,21 @@ def test_options_that_a_branch_may_add_are_not_read():
     assert script_of("if [ -f y ]; then A=4; else A=4; fi\nrun $A", "s").commands == [["run", "4"]]
 
 
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ('L=($(words))\nL=("${L[@]/#/-}")\nM=("${!L[@]}")', None),
+        ("L=([3]=x [1]=y)\nM=${L[1]}", None),
+        ('L=("$(words)" b)\nM=${L[1]}', "b"),
+        ("M=${#?}", None),
+        ("L=(a b)\n[ -f x ] && unset 'L[0]'\nM=${L[1]}", None),
+    ],
+)
+def test_elements_behind_an_unknown_number_of_words_are_not_read(text, places):
+    held = script_of(text, "s").held["M"]
+    assert held == places if places else any(map(is_unread, held))
+
+
 def test_names_that_no_text_sets_are_presumed_to_be_unset():
     """Where a script asks for that; what then ends the script is not presumed."""
     script = script_of('[ -z "$A" ] && exit 1\nif [ $# -lt 1 ]; then exit; fi\nB=${C:-4}\nrun --a $A --b $B', "s")

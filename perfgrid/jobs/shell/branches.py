@@ -119,8 +119,8 @@ class Branches(State):
             if verdict is True and not presumed:
                 return self.run(body)
             if verdict is True or verdict is False:
-                ways = [partial(self.run, body), partial(self._deeper_clauses, node, place + 1)]
-                return self._presumed(*(ways if verdict else reversed(ways)), names)
+                holds, fails = partial(self.run, body), partial(self._deeper_clauses, node, place + 1)
+                return self._presumed(*((holds, fails) if verdict else (fails, holds)), names)
             possible.append(body)
         if possible:
             return self._either([*possible, node.otherwise])

@@ -104,13 +104,14 @@ class Shell(Loops, Programs):
         return status
 
     def _pipeline(self, node: Pipeline) -> Any:
-        if len(node.commands) > 1:
+        first, *others = node.commands
+        if others:
             statuses = [self._alone(command) for command in node.commands]
             sure = all(status is True for status in statuses)
             status = statuses[-1] if statuses[-1] is not True or sure else LIKELY  # see pipefail
             status = None if status is False and self.script.held.get("set -e") else status
         else:
-            status = self._checked(node.commands[0])[0] if node.negated else self.run(node.commands[0])
+            status = self._checked(first)[0] if node.negated else self.run(first)
         if node.negated:
             return negated(status) if isinstance(status, bool) else None
         return self._ended(status)

@@ -193,8 +193,10 @@ def _changed(shell: Shell, part: Parameter, value: Any) -> Any:
             change = lambda text: cut(text, operation, wanted)  # noqa: E731
         elif UNREAD not in by:
             change = lambda text: replaced(text, operation, wanted, by)  # noqa: E731
-    known = (change is not None and UNREAD not in text and len(text) <= LONGEST_MATCHED for text in texts)
-    found = [change(text) if is_known else UNREAD for text, is_known in zip(texts, known, strict=True)]  # type: ignore
+    found = list[str]()
+    for text in texts:
+        known = change is not None and UNREAD not in text and len(text) <= LONGEST_MATCHED
+        found.append(change(text) if known else MANY if MANY in text else UNREAD)  # type: ignore[misc]
     shell.charge(sum(len(text) * (len(text) // 32 + 1) for text in texts))
     return [shell.check(text) for text in found] if isinstance(value, list) else shell.check(found[0])
 

@@ -21,7 +21,9 @@ _C_QUOTED = re.compile(r"'((?>[^\\']+|\\.)*+)'", re.DOTALL)
 _C_ESCAPES = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _TILDE = re.compile(r"~[A-Za-z0-9_.+-]*(?=[/:]|$)")
 _OPERATION = re.compile(r":?[-=+?]|%%?|##?|/[/#%]?|\^\^?|,,?|:|@")
-_BRACED_NAME = re.compile(r"(#(?=[A-Za-z_0-9@*])|!(?=[A-Za-z_0-9]))?([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!_-])")
+_BRACED_NAME = re.compile(
+    r"(#(?=[A-Za-z_0-9@*]|[?$!#-]\})|!(?=[A-Za-z_0-9]))?([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!_-])"
+)
 
 
 @cache

@@ -14,13 +14,13 @@ from .nodes import Command, Function
 from .script import MANY, NEVER, UNREAD, Leaving, Script
 
 LONGEST_WORD = 10_000
-MOST_NESTED = 60  # commands, and calls of functions, within each other
+MOST_NESTED = 100  # commands, and calls of functions, within each other
 MOST_WORDS = 20_000  # in a list
 MOST_WORK = 5_000_000  # about a microsecond each, and most scripts need a thousandth
 CONDITION = "set under a condition or in a loop, which is not executed"
 _DYNAMIC = re.compile(
-    r"RANDOM|SRANDOM|SECONDS|LINENO|PWD|OLDPWD|_|U?E?UID|P?PID|SHLVL|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|REPLY|OPT(?:ARG|IND|ERR)"
-    r"|BASH\w*|EPOCH\w+|COMP_\w+|COPROC|HISTCMD|MAPFILE"
+    r"RANDOM|SRANDOM|SECONDS|LINENO|PWD|OLDPWD|_|U?E?UID|P?PID|SHLVL|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|REPLY"
+    r"|OPT(?:ARG|IND|ERR)|BASH\w*|EPOCH(?:SECONDS|REALTIME)|COMP_\w+|COPROC|HISTCMD|MAPFILE"
 )
 _ENVIRONMENT = re.compile(  # set by any login, or by what launches jobs
     r"HOME|PATH|USER|LOGNAME|HOSTNAME|SHELL|TERM|LANG|LC_\w+|TMPDIR|PYTHONPATH|LD_LIBRARY_PATH|DISPLAY"
@@ -141,7 +141,7 @@ class State:
                 continue
             held = self.script.held.get(name)
             if append and isinstance(held, list):
-                self.put(name, [*held, MANY])
+                self.put(name, held if held[-1:] == [MANY] else [*held, MANY])
             elif append and isinstance(held, str) and " " in held:
                 self.put(name, held[: held.rindex(" ") + 1] + UNREAD)
             else:
@@ -198,6 +198,7 @@ class State:
             return [MANY] if name == "@" else UNREAD
         known = [value for value in values if value is not None and value is not NEVER]
         if all(isinstance(value, list) for value in known):
+            self.charge(sum(map(len, known)) // 4)
             return _shared([value if isinstance(value, list) else [] for value in values])
         if not all(isinstance(value, str) for value in known):
             return [MANY] if any(isinstance(value, list) for value in known) else UNREAD
@@ -220,4 +221,5 @@ def _shared(lists: list[list[str]]) -> list[str]:
     while all(len(words) > same and words[same] == lists[0][same] for words in lists):
         same += 1
     flags = dict.fromkeys(flag for words in lists for flag in _flags(words[same:]))
-    return [*lists[0][:same], *([f"{MANY}{flag}={UNREAD}" for flag in flags] or [MANY])]
+    more = [f"{MANY}{flag}={UNREAD}" for flag in flags] or [MANY]
+    return lists[0][:same] if more == [MANY] == lists[0][:same][-1:] else [*lists[0][:same], *more]
