@@ -66,7 +66,7 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
     entry, known = loaded(tmp_path, f"my-{name}", ENTRIES[name]), CATALOG.entry("model", name)
-    published = ("parameters", "active_parameters", "context_length")
+    published = ("parameters", "active_parameters", "context_length", "published_context")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
     }

@@ -113,7 +113,7 @@ def print_answer(found: xr.Dataset) -> None:
     for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every)):
         out.print(line)
     print_assumed(found.attrs["assumptions"])
-    for line in found.attrs["notes"]:
+    for line in found.attrs.get("notes", []):
         out.print(f"Note: {line}")
 
 

@@ -36,7 +36,6 @@ _MARKS = {
     "mixer": "mixer_layers",
     "indexer": "index_layers",
 }  # what says that a model has a block
-MOST_LAYERS = 10_000  # of a model: kinds of layers are listed one by one
 _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an element of a recurrent state
 
 
@@ -163,9 +162,6 @@ class _Reading:
             if (found := self._even(key)) is not None and found != (wanted := self._even(other)):
                 raise self._error(f": {key} = {found!r} is not expressed, only {other} = {wanted!r}")
         layers = self._stated("layers")
-        if isinstance(layers, float) and layers > MOST_LAYERS:
-            told = f"{layers:g} layers are those of no model, at most {MOST_LAYERS:,} are read"
-            raise self._error(f", {' or '.join(self.row.keys_of('layers'))}: {told}")
         for key in self.row.last:
             end = layers - 1 if isinstance(layers, float) else None
             if (found := self._at(key)) is not None and found not in (-1, end):

@@ -36,7 +36,7 @@ _OUTSIDE = {  # modules that belong to no layer
     "head": ("lm_head", "model.lm_head", "language_model.lm_head"),
 }
 _LAYER = re.compile(r"(?:(?:model|language_model|backbone)\.)*layers\.(\d{1,5})(?:\.(.*))?", re.ASCII)
-MOST_WORK = 5_000_000  # comparisons of names with patterns, weighed by what an expression may go back over
+MOST_WORK = 10_000_000  # comparisons of names with patterns, weighed by what an expression may go back over
 MOST_REPEATS = 3  # in one regular expression
 LONGEST_PATTERN = 300
 
@@ -160,7 +160,8 @@ class Patterns:
         return any(self._tries(text, 1, module.paths) for text in within)
 
     def _matches(self, text: str, module: Module, layer: int) -> bool:
-        names = module.paths if module.outside else _in_layer(module.paths, layer)
+        roots = ("model",) if text.startswith(("re:.*", "*")) else _ROOTS  # whatever stands before
+        names = module.paths if module.outside else _in_layer(module.paths, layer, roots)
         return self._tries(text, _weight(text, self.where), names)
 
     def _tries(self, text: str, weight: int, names: tuple[str, ...]) -> bool:
@@ -171,11 +172,12 @@ class Patterns:
         return any(matches(name) for name in names)
 
 
-def _in_layer(paths: tuple[str, ...], layer: int) -> tuple[str, ...]:
+def _in_layer(paths: tuple[str, ...], layer: int, roots: tuple[str, ...]) -> tuple[str, ...]:
     """The full names of a module of a layer."""
-    return tuple(f"{root}{'.' if root else ''}layers.{layer}.{path}" for root in _ROOTS for path in paths)
+    return tuple(f"{root}{'.' if root else ''}layers.{layer}.{path}" for root in roots for path in paths)
 
 
+@cache
 def _weight(text: str, where: str) -> int:
     """How much work a pattern may be for a name. PerfgridError for one that is not legal, or could take forever."""
     if len(text) > LONGEST_PATTERN:
@@ -189,7 +191,7 @@ def _weight(text: str, where: str) -> int:
         re.compile(text[3:])
     except re.error as error:
         raise PerfgridError(f"{where}: {text!r} is no regular expression: {error}") from error
-    return 30**repeats
+    return 20 ** max(repeats - 1, 0)
 
 
 @cache

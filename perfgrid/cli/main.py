@@ -24,7 +24,7 @@ from typer.main import get_command
 COMMANDS = {  # name, which is also that of its file (with _ for -): first line of its help
     "train": "Find the best way to train a model on given devices.",
     "serve": "Find the best way to serve a model on given devices.",
-    "read-job": "Read the configuration of a training or serving job as a study of one design.",
+    "read-job": "Read the configuration of a training or serving job: what it states, and with --on the verdict.",
     "run": "Evaluate every design of a study, print the best ones and save the result.",
     "plan": "Show what a study evaluates: quantity, columns, points, bytes.",
     "best": "Find the best designs or the Pareto front of a study of any size.",

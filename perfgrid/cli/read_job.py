@@ -1,4 +1,4 @@
-"""``perfgrid read-job``: a configuration of a framework as a study of one design, and what makes it faster."""
+"""``perfgrid read-job``: a configuration of a framework, its verdict, its study, and what makes it faster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
 from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
+from perfgrid.jobs.verdict import verdict_of
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
 from .arguments import on_device
+from .job_formats import show_formats
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+from .verdicts import NO_DEVICE, print_verdict, verdict_data
 
 GAINS = {  # what a suggestion gains, by what the job is judged by
     "step_time": "faster by",
@@ -42,11 +45,13 @@ SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
 def read_job_command(
-    files: Annotated[list[Path], Argument(help="Scripts or configurations of one job; later ones replace earlier.")],
+    files: Annotated[
+        list[Path] | None, Argument(help="Scripts or configurations of one job; later ones replace earlier.")
+    ] = None,
     format: Annotated[
         str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
     ] = None,
-    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for a study.")] = None,
+    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for the verdict and a study.")] = None,
     devices: Annotated[str | None, Option(help="Number of devices, if the files state none.")] = None,
     model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
     settings: Annotated[
@@ -55,6 +60,12 @@ def read_job_command(
     which: Annotated[
         str | None, Option(help="Of several launches or recipes in a file: its number, from 1, or its name.")
     ] = None,
+    ignore: Annotated[
+        list[str] | None, Option("--ignore", help="Key of the files to leave out, though it may change the answer.")
+    ] = None,
+    list_formats: Annotated[
+        bool, Option("--formats", help="List the formats: how many of their keys are known, and how.")
+    ] = False,
     topology: Topology = None,
     software: Software = None,
     suggestions: Annotated[
@@ -66,12 +77,18 @@ def read_job_command(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read the configuration of a training or serving job as a study of one design."""
+    """Read the configuration of a training or serving job: what it states, and with --on the verdict."""
+    if list_formats:
+        show_formats(as_json)
+        return
+    if not files:
+        raise PerfgridError("name the files of a job, or ask for --formats")
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     known, device = on_device(known, on)
     count = given(devices, "devices", "--devices")
-    job = read_files(files, format=format, devices=count, model=model, stated=stated, catalog=known, which=which)
+    asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
+    job = read_files(files, stated=stated, catalog=known, **asked)
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
     for key, value, why in job.ignored:
@@ -84,12 +101,18 @@ def read_job_command(
         found = suggest(job, device, known, topology, software)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    verdict = None if device is None else verdict_of(job, device, known, topology, software)
     if as_json:
-        print_json(as_data(job) | ({"suggestions": _suggested(found)} if found else {}))
+        data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
+        print_json(data | ({"suggestions": _suggested(found)} if found else {}))
         return
     print_job(job)
     if found is not None:
         print_suggestions(found)
+    if verdict is None:
+        out.print(NO_DEVICE)
+    else:
+        print_verdict(verdict)
     if output is not None:
         out.print(f"saved {output}")
 
@@ -114,8 +137,11 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
 
 
 def misspelled(job: Job) -> list[tuple[str, str]]:
-    """Unknown keys that are close to a key which states a quantity, and why each is ignored."""
-    return [(key, why) for key, _, why in job.ignored if why.startswith(UNKNOWN) and "did you mean" in why]
+    """Unknown keys, and why each is ignored: one for each that is close to a known key, one for the others."""
+    unknown = [(key, why) for key, _, why in job.ignored if why.startswith(UNKNOWN)]
+    near = [(key, why) for key, why in unknown if "did you mean" in why]
+    others = [(key, why) for key, why in unknown if "did you mean" not in why]
+    return near + ([(shortened(", ".join(key for key, _ in others), 200), others[0][1])] if others else [])
 
 
 def print_job(job: Job) -> None:
@@ -131,6 +157,9 @@ def print_job(job: Job) -> None:
         if rows:
             out.print()
             print_table(headers, rows, prose=headers[1:], names=False)
+    for name in job.open:
+        out.print()
+        out.print(f"Open: {name}: no launcher states it: give --{name}")
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
     out.print(f"Assumed: {job.format.software} runs it (--software)")
@@ -192,5 +221,5 @@ def as_data(job: Job) -> dict:
     """A job as a JSON object."""
     of = {"understood": ("key", "value", "as"), "assumed": ("what", "value", "why"), "ignored": ("key", "value", "why")}
     data = {"format": job.format.name, "version": job.version, "model": job.model.name if job.model else None}
-    data |= {"values": job.values, "share_known": job.share}
+    data |= {"values": job.values, "open": list(job.open), "share_known": job.share}
     return data | {name: [dict(zip(keys, row, strict=True)) for row in getattr(job, name)] for name, keys in of.items()}

@@ -1,4 +1,4 @@
-"""Deployments: workers of an engine in one pool or two, from commands or a graph for Kubernetes (Dynamo).
+"""Deployments: workers of an engine in one pool or two, from commands, a graph (Dynamo) or manifests for Kubernetes.
 
 Each worker is a job in the format of its engine. Workers of one kind are replicas; pools for prefill and decode of one
 layout are `separate` pools of one job, others are two jobs.
@@ -13,15 +13,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfgrid.catalog.reading import from_yaml
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, shortened
 
 from .formats import Format, format_of
 from .job import Job
+from .server_manifests import (
+    POOLS,
+    commands_of,
+    configs_in,
+    environment,
+    gpus_in,
+    is_manifest,
+    servers_in,
+    tables_in,
+    whole,
+)
+from .server_manifests import words_of as words_in
 from .shell import Script, script_of
+from .syntaxes import launched
 
 GRAPH = "DynamoGraphDeployment"
-POOLS = ("prefill", "decode")
 MODULE = re.compile(r"\bdynamo[.](vllm|sglang|trtllm)\b")
+MODULES = ("dynamo.vllm", "dynamo.sglang", "dynamo.trtllm")
 MOST_WORKERS = 16
 MODE = "--disaggregation-mode"
 CONFIG = ("--extra-engine-args", "--extra_engine_args", "--config")
@@ -44,20 +57,32 @@ class Worker:
 
 def is_deployment(text: str) -> bool:
     """Whether a text starts workers."""
-    return MODULE.search(text) is not None or f"kind: {GRAPH}" in text
+    return deployment_in(text) != ""
 
 
-def read_pools(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> dict[str, Job]:
+def deployment_in(text: str) -> str:
+    """The format of a text that starts workers; empty for others."""
+    if MODULE.search(text) is not None or f"kind: {GRAPH}" in text:
+        return "dynamo"
+    return "kubernetes" if is_manifest(text) else ""
+
+
+def read_pools(
+    texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job], which: str | None = None
+) -> dict[str, Job]:
     """The jobs of prefill and decode, or that of all workers under an empty name; errors as of `read_deployment`."""
     workers = [worker for file, text in texts.items() for worker in _workers(file, text, form)]
     where = ", ".join(texts)
     if not workers:
         raise PerfgridError(f"{where}: starts no worker: no command with dynamo.vllm, dynamo.sglang or dynamo.trtllm")
+    workers = workers if which is None else [_chosen(workers, which, where)]
     by_role: dict[str, Job] = {}
     for worker in workers[:MOST_WORKERS]:
         if worker.role in by_role:
-            kinds = ", ".join(w.name for w in workers)
-            raise PerfgridError(f"{where}: several kinds of {worker.role or 'worker'} ({kinds}): state one of each")
+            kinds = shortened(", ".join(f"{i} ({w.name})" for i, w in enumerate(workers, 1)), 300)
+            raise PerfgridError(
+                f"{where}: several kinds of {worker.role or 'worker'}: choose one with --which: {kinds}"
+            )
         by_role[worker.role] = _worker_job(worker, form, version, read)
     if len(by_role) == 1 and "" in by_role:
         return by_role
@@ -68,9 +93,21 @@ def read_pools(texts: Mapping[str, str], form: Format, version: str, read: Calla
     return by_role
 
 
-def read_deployment(texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job]) -> Job:
+def _chosen(workers: list[Worker], which: str, where: str) -> Worker:
+    """The worker of a number, from 1, or of a name; it is then no pool of a pair."""
+    named = [w for w in workers if which in (w.name, w.name.rpartition(", ")[2])]
+    named = [workers[int(which) - 1]] if which.isdecimal() and 0 < int(which[:9]) <= len(workers) else named
+    if len(named) != 1:
+        names = shortened(", ".join(f"{i} ({w.name})" for i, w in enumerate(workers, 1)), 300)
+        raise PerfgridError(f"{where}: has no worker {which!r}: its workers are {names}")
+    return replace(named[0], role="")
+
+
+def read_deployment(
+    texts: Mapping[str, str], form: Format, version: str, read: Callable[..., Job], which: str | None = None
+) -> Job:
     """The job of a deployment; ``read`` reads that of an engine. PerfgridError for none, and for unlike workers."""
-    by_role = read_pools(texts, form, version, read)
+    by_role = read_pools(texts, form, version, read, which)
     if "" in by_role:
         return by_role[""]
     where = ", ".join(texts)
@@ -94,8 +131,8 @@ def _worker_job(worker: Worker, form: Format, version: str, read: Callable[..., 
     engine, newest = format_of(form.engines[worker.engine])
     ignored = {why: (*engine.ignored.get(why, ()), *keys) for why, keys in form.ignored.items()}
     known = engine.model_copy(update={"ignored": dict(engine.ignored) | ignored})
-    words = [_underscored(word) for word in worker.words] if worker.engine == "trtllm" else worker.words
-    job = read({worker.name: shlex.join(words), **worker.files}, known, newest)
+    vars(known).pop("arguments", None)  # computed from the keys
+    job = read({worker.name: shlex.join(worker.words), **worker.files}, known, newest)
     got = job.values.get("devices", 1)
     if worker.gpus is not None and worker.gpus != got:
         raise PerfgridError(f"{worker.name}: a replica has {worker.gpus} GPUs, its flags take {got}")
@@ -109,29 +146,37 @@ def _worker_job(worker: Worker, form: Format, version: str, read: Callable[..., 
         assumed = [row for row in assumed if row[0] != "dp"]
         one = f"{worker.replicas} of {each}{why}"
         understood.append(("replicas", str(worker.replicas), f"dp = {values['dp']}: {one}"))
-    own = form.model_copy(update={"software": engine.software, "engines": {worker.engine: engine.name}})
+    own = form.model_copy(
+        update={
+            "title": f"{engine.title} on {form.title}" if form.writes is None else form.title,
+            "software": engine.software,
+            "engines": {worker.engine: engine.name},
+            "whole_context": engine.whole_context,
+        }
+    )
     assumed = [*worker.assumed, *assumed]
     return replace(job, format=own, version=version, values=values, understood=understood, assumed=assumed)
 
 
-def _underscored(word: str) -> str:
-    """A flag as the configuration of TensorRT-LLM names it."""
-    name, equals, value = word.partition("=")
-    return f"--{name[2:].replace('-', '_')}{equals}{value}" if name.startswith("--") else word
-
-
 def _workers(file: str, text: str, form: Format) -> Iterator[Worker]:
-    """The workers of a file: of a graph with their replicas, of a script those of its commands."""
+    """The workers of a file: of a graph or a manifest with their replicas, of a script those of its commands."""
+    if f"kind: {GRAPH}" not in text and is_manifest(text):
+        for server in servers_in(file, text, [*_programs(form), *MODULES]):
+            found = _worker(server.name, server.words, {}, form)
+            yield replace(
+                found,
+                role=found.role or server.role,
+                files={**server.files, **found.files},
+                replicas=server.replicas,
+                gpus=server.gpus,
+                assumed=(*server.assumed, *found.assumed),
+            )
+        return
     if f"kind: {GRAPH}" not in text:
         yield from (_worker(file, words, {}, form) for words in _commands(file, text))
         return
     documents = [document for document in from_yaml(text, f"{file}: ", every=True) if isinstance(document, Mapping)]
-    configs = {
-        name: str(held)
-        for document in documents
-        if document.get("kind") == "ConfigMap"
-        for name, held in (document.get("data") or {}).items()
-    }
+    configs = configs_in(documents)
     for document in documents:
         spec = document.get("spec")
         if document.get("kind") != GRAPH or not isinstance(spec, Mapping):
@@ -146,21 +191,19 @@ def _workers(file: str, text: str, form: Format) -> Iterator[Worker]:
 
 def _service(name: str, service: Any, configs: Mapping[str, str], form: Format) -> Worker | None:
     """The worker of one component of a graph; None for a front end and the like."""
-    container = next((c for c in _tables(service) if {"args", "command"} & c.keys() and _starts(c)), None)
+    container = next((c for c in tables_in(service) if {"args", "command"} & c.keys() and _starts(c)), None)
     if container is None:
         return None
-    words = _words(container)
+    words = words_in(container)
     script = next((word for word in words if MODULE.search(word) and len(word.split()) > 2), None)
-    env = [
-        (str(e["name"]), str(e["value"])) for e in container.get("env") or () if isinstance(e, Mapping) and "value" in e
-    ]
-    commands = list(_commands(name, script or shlex.join(words), dict(env)))
+    words = words if script is None else ["bash", "-c", script]
+    commands = [one for one in commands_of(name, words, environment(container)) if any(map(MODULE.search, one))]
     if len(commands) != 1:
         raise PerfgridError(f"{name}: starts {len(commands) or 'no'} workers: state one command in each component")
-    limits = [t["limits"] for t in _tables(service) if isinstance(t.get("limits"), Mapping)]
-    gpus = next((_whole(held[key]) for held in limits for key in ("gpu", "nvidia.com/gpu") if key in held), None)
-    nodes = next((_whole(t["nodeCount"]) for t in _tables(service) if "nodeCount" in t), 1)
-    replicas = _whole(service.get("replicas", 1))
+    limits = [t["limits"] for t in tables_in(service) if isinstance(t.get("limits"), Mapping)]
+    gpus = next(filter(None, (gpus_in({"resources": {"limits": held}}) for held in limits)), None)
+    nodes = next((whole(t["nodeCount"]) for t in tables_in(service) if "nodeCount" in t), 1)
+    replicas = whole(service.get("replicas", 1))
     role = str(service.get("subComponentType") or "")
     found = _worker(name, commands[0], configs, form)
     return replace(
@@ -171,39 +214,33 @@ def _service(name: str, service: Any, configs: Mapping[str, str], form: Format) 
     )
 
 
-def _whole(value: Any) -> int | None:
-    """A count as a graph states it, perhaps as text."""
-    return int(str(value)) if str(value).isdecimal() and len(str(value)) < 8 else None
-
-
-def _tables(held: Any) -> Iterator[Mapping[str, Any]]:
-    """All tables within a value."""
-    if isinstance(held, Mapping):
-        yield held
-    for inner in held.values() if isinstance(held, Mapping) else held if isinstance(held, list) else ():
-        yield from _tables(inner)
-
-
-def _words(container: Mapping[str, Any]) -> list[str]:
-    return [str(w) for key in ("command", "args") for w in (container.get(key) or ()) if not isinstance(w, Mapping)]
-
-
 def _starts(container: Mapping[str, Any]) -> bool:
-    return any(MODULE.search(word) for word in _words(container))
+    return any(MODULE.search(word) for word in words_in(container))
 
 
-def _commands(file: str, text: str, env: Mapping[str, str] | None = None) -> Iterator[list[str]]:
+def _commands(file: str, text: str) -> Iterator[list[str]]:
     """The commands of a script that start a worker."""
-    script = script_of(text, file, Script(variables=dict(env or {})))
+    script = script_of(text, file, Script())
     yield from (words for words in script.commands if any(MODULE.search(word) for word in words))
 
 
+def _programs(form: Format) -> list[str]:
+    """The commands that start an engine of a deployment."""
+    return [program for name in form.engines.values() for program in format_of(name)[0].programs]
+
+
 def _worker(name: str, words: list[str], configs: Mapping[str, str], form: Format) -> Worker:
-    """The worker of a command: its role, and the file that it is given."""
-    start = next(i for i, word in enumerate(words) if MODULE.search(word))
-    engine = MODULE.search(words[start])
-    role, kept, files, assumed = "", ["python3", "-m", words[start]], dict[str, str](), ()
-    rest = iter(words[start + 1 :])
+    """The worker of a command, as a command of its engine: its role, and the file that it is given."""
+    module = next((found for word in words if (found := MODULE.search(word))), None)
+    if module is not None:
+        engine, start = module[1], next(i for i, word in enumerate(words) if MODULE.search(word)) + 1
+        program = format_of(form.engines[engine])[0].programs[0].rpartition(" = ")[2].split()
+    else:
+        engine = next(word for word, own in form.engines.items() if launched(words, format_of(own)[0].programs))
+        start = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+        program = words[:start]
+    role, kept, files, assumed = "", list(program), dict[str, str](), ()
+    rest = iter(words[start:])
     for word in rest:
         flag, equals, value = word.partition("=")
         if renamed := form.renamed.get(flag.lstrip("-")):
@@ -219,4 +256,4 @@ def _worker(name: str, words: list[str], configs: Mapping[str, str], form: Forma
             kept += [] if held is not None else [flag, path]
         else:
             kept.append(word)
-    return Worker(name, engine[1] if engine else "", role, kept, files, assumed)
+    return Worker(name, engine, role, kept, files, assumed)

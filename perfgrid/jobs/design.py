@@ -182,7 +182,7 @@ def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: st
 def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
     """The configuration of a pair of pools."""
     if not form.engines:
-        names = ", ".join(name for name, other in formats().items() if other.engines)
+        names = ", ".join(name for name, other in formats().items() if other.engines and other.writes)
         raise PerfgridError(f"{form.title} starts one server, the study is one of two pools: give --launch {names}")
     found = {}
     for pool, own in study.pools.items():

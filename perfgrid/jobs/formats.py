@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from math import nan, prod
 from pathlib import Path
@@ -21,6 +22,8 @@ from perfgrid.catalog import Variable, load_catalog
 from perfgrid.catalog.reading import from_toml, read_text
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
+from .arguments import Arguments, hyphenated
+from .kinds import covers
 from .syntaxes import TABLES, Syntax
 
 FOLDER = Path(__file__).with_name("formats")
@@ -29,6 +32,7 @@ BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
+OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
 Number = int | float
 
 
@@ -49,6 +53,7 @@ class Key(_Row):
     above: int = 0  # the largest value that is not written
     words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
     inverted: bool = False  # of a flag
+    suffixed: bool = False  # a number may end in k (1000) or K (1024), m, M, g, G
     note: str = ""  # listed with what is assumed
     only: str | None = None  # written for models that have this, such as experts
     since: str | None = None
@@ -77,6 +82,18 @@ class Refused(_Row):
     why: str
 
 
+class Unpriced(_Row):
+    """Keys that change time, memory or cost by much and that perfgrid does not model: they stop the reader by name.
+
+    ``harmless``: values beside false, null and 0 with which they are not in effect.
+    """
+
+    keys: tuple[str, ...]
+    why: str
+    harmless: tuple[str, ...] = ()
+    quantity: str = ""  # with which the user may state its effect
+
+
 class Product(_Row):
     """One quantity as the product (or the sum) of others and of numbers, perhaps only where others have a value."""
 
@@ -92,6 +109,11 @@ class Product(_Row):
             if own is None or other is None or not _COMPARED[sign](own, other):
                 return False
         return True
+
+    def known(self, values: Mapping[str, Any]) -> bool:
+        """Whether it applies and all of it is known."""
+        names = (self.left, *self.right)
+        return self.holds(values) and all(name.isdigit() or values.get(name) is not None for name in names)
 
     def total(self, values: list[float]) -> float:
         """The product, or the sum."""
@@ -134,16 +156,27 @@ class Format(_Row):
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
     degrees: tuple[str, ...] = ()  # defaults that hold before devices are divided: what a file leaves out fills none
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
+    leaves: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # key -> what it states beyond what is read
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     launchers: Mapping[str, Mapping[str, int | str]] = Field(default_factory=dict)  # see `syntaxes.Launchers`
     programs: tuple[str, ...] = ()  # commands that start it, as patterns of words; see `syntaxes.launched`
+    positional: str = ""  # the key that the first word behind its program states, without a flag
+    switches: tuple[str, ...] = ()  # flags without a value, beside its keys of that kind; or patterns
+    several: tuple[str, ...] = ()  # flags with several values; or patterns
+    whole_context: bool = False  # a server that starts only where a request of its longest context fits
+    abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
     backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()
+    unpriced: tuple[Unpriced, ...] = ()
+    strict: bool = False  # keys that could matter and are not known stop the reader, values that are not known, too
+    distinctive: tuple[str, ...] = ()  # keys, or patterns of them, of which its files have one
+    within: tuple[str, ...] = ()  # patterns of tables around its own, such as modules.*.overrides
+    underscored: bool = False  # its files have underscores where its keys have dashes
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
@@ -170,14 +203,36 @@ class Format(_Row):
         return names | {key: key for case in self.cases for key in (*case.keys, *case.contains)}
 
     @cached_property
+    def arguments(self) -> Arguments:
+        """How its program reads the words of a command line."""
+        cases = [(key, value) for case in self.cases for key, value in case.keys.items()]
+        own = [n for key, row in self.keys.items() if row.kind == "switch" for n in (key, *row.aliases)]
+        own += [key for key, value in cases if isinstance(value, bool) and key not in self.keys]
+        plain = (key for keys in self.ignored.values() for key in keys if not key.endswith("*"))
+        names = frozenset((*self.by_name, *self.renamed, *plain))
+        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.abbreviated)
+
+    @cached_property
     def by_last_name(self) -> dict[str, str]:
         """A key by its name without its table; of several alike the first."""
         return {name.rpartition(".")[2]: key for name, key in reversed(self.by_name.items())}
 
     def name_of(self, key: str) -> str:
         """The key of the format that a stated key is: outside the tables that it has, by its last name alone."""
-        if key in self.by_name or not self.tables or key.partition(".")[0] in self.tables:
-            return self.by_name.get(key, key)
+        for pattern in self.within:
+            parts = pattern.split(".")
+            if fnmatchcase(".".join(key.split(".")[: len(parts)]), pattern):
+                key = ".".join(key.split(".")[len(parts) :]) or key
+        if self.underscored:
+            key = key.replace("_", "-")
+        if key in self.by_name:
+            return self.by_name[key]
+        if not self.tables or key.partition(".")[0] in self.tables:
+            table, point, last = key.partition(".")  # of a flag with a point only its own name is spelled otherwise
+            spelled = self.arguments.named(key)
+            if spelled == key and point:
+                spelled = f"{hyphenated(table)}.{last}"
+            return self.by_name.get(spelled, spelled if spelled in self.arguments.names else key)
         inner = key.partition(".")[2]
         return inner if inner.partition(".")[0] in self.tables else self.by_last_name.get(key.rpartition(".")[2], key)
 
@@ -189,9 +244,18 @@ class Format(_Row):
         """Whether a stated key states a quantity."""
         return self.name_of(key) in self.by_name or key in self.renamed
 
+    def unpriced_row(self, key: str) -> Unpriced | None:
+        """What is known of a key that is not modelled and would matter; None for others."""
+        return next((row for row in self.unpriced if any(covers(one, key, False) for one in row.keys)), None)
+
+    def reason_to_ignore(self, key: str) -> str | None:
+        """Why a known key is ignored; None for one that is not."""
+        every = self.ignored.items()
+        return next((why for why, keys in every if any(covers(one, key, self.strict) for one in keys)), None)
+
     def shown(self, key: str) -> str:
         """A key as its users write it."""
-        return f"{self.prefix}{key}"
+        return f"{self.prefix}{key.replace('-', '_') if self.underscored else key}"
 
     def at(self, version: str | None) -> str:
         """A version that the format knows; the newest one by default."""
@@ -218,11 +282,39 @@ def formats() -> dict[str, Format]:
     """Every format by its name."""
     found = {}
     for path in sorted(FOLDER.glob("*.toml")):
-        content = from_toml(read_text(path), f"{path}: ")
+        content = _extended(from_toml(read_text(path), f"{path}: "))
         try:
             found[path.stem] = Format(**content, name=path.stem)
         except ValidationError as error:
             raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
+    return found
+
+
+def _extended(content: dict[str, Any]) -> dict[str, Any]:
+    """The table of a format, with that of a version of the format that it extends: its own rows come first."""
+    if (base := content.pop("extends", None)) is None:
+        return content
+    name, _, version = base.partition("@")
+    path = FOLDER / f"{name}.toml"
+    whole = _extended(from_toml(read_text(path), f"{path}: "))
+    found = {name: value for name, value in whole.items() if name not in OF_ONE}
+    place = whole["versions"].index
+    until = place(version) if version else len(whole["versions"]) - 1
+
+    def has(row: dict[str, Any]) -> bool:
+        since, end = row.pop("since", None), row.pop("until", None)
+        return (since is None or place(since) <= until) and (end is None or until < place(end))
+
+    found["keys"] = {key: row for key, row in found["keys"].items() if has(row)}
+    found["cases"] = [case for case in found["cases"] if has(case)]
+    for name, value in content.items():
+        if isinstance(value, dict) and isinstance(found.get(name), dict) and name != "defaults":
+            more = {k: [*v, *found[name].get(k, [])] for k, v in value.items() if isinstance(v, list)}
+            found[name] = {**found[name], **value, **(more if name == "ignored" else {})}
+        elif name in ("cases", "unpriced"):
+            found[name] = [*value, *found.get(name, [])]
+        else:
+            found[name] = value
     return found
 
 
@@ -305,14 +397,3 @@ def _contradiction(
     relation = "is not" if not lacking else "is less than" if product.sums else "is not a multiple of"
     when = " and ".join(f"{name} {sign} {limit}" for name, sign, limit in product.when)
     return PerfgridError(f"{where}{said(product.left)} {relation} {right}{when and f', where {when}'}")
-
-
-def matches(pattern: str, key: str) -> bool:
-    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
-    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
-
-
-def reason_to_ignore(form: Format, key: str) -> str | None:
-    """Why a known key is ignored; None for one that is not."""
-    every: Iterable[tuple[str, tuple[str, ...]]] = form.ignored.items()
-    return next((why for why, keys in every if any(matches(pattern, key) for pattern in keys)), None)

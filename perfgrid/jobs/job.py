@@ -18,7 +18,8 @@ class Job:
     ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
     why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
     ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``). ``pools``: the jobs of prefill and
-    decode where both are not of one layout; ``values`` are then those of decode.
+    decode where both are not of one layout; ``values`` are then those of decode. ``open``: quantities that a prediction
+    needs and nothing states.
     """
 
     format: Format
@@ -31,6 +32,7 @@ class Job:
     ignored: list[tuple[str, str, str]] = field(default_factory=list)
     tiers: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, Job] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
 
     @property
     def share(self) -> float:

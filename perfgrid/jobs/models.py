@@ -17,6 +17,7 @@ PUBLISHED_FORMATS = ("published_weights", "published_products", "published_cache
 OWN_NAME = "job-model"
 OWN_SOURCE = "huggingface2026models"
 CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # equal in all models called the same
+SHAPE = (*CORE, "head_dim", "vocab_size", "expert_ffn_size", "experts_per_token")  # stated beside a name, they hold
 REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
 UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
@@ -30,6 +31,8 @@ _SAME_SHAPE = {  # other names of what the catalog has, of the same shape and pu
     **{"llama-4-maverick-17b-128e": "llama-4-maverick", "kimi-k2-0905": "kimi-k2"},
     **dict.fromkeys(("minimax-m2.1", "minimax-m2.5"), "minimax-m2"),
     "ernie-4.5-21b-a3b-thinking": "ernie-4.5-21b-a3b",
+    **{f"deepseek-r1-distill-qwen-{size}": f"qwen-2.5-{size}" for size in ("7b", "14b", "32b")},
+    **{f"deepseek-r1-distill-llama-{size}": f"llama-3.1-{size}" for size in ("8b", "70b")},
 }
 _PUBLISHERS = {
     "llama-3.1-405b-fp8": "meta-llama"
@@ -125,7 +128,7 @@ def _ending(model: Entry, name: str) -> tuple[str, str] | None:
 
 def _bare(name: str) -> str:
     """A name on a hub, or a path, without publisher, recipe and variants that change neither shape nor format."""
-    text = _RECIPE.sub("", name.rstrip("/").rpartition("/")[2].lower())
+    text = _RECIPE.sub("", name.rstrip("/").rpartition("/")[2].lower().removesuffix(".yaml"))
     while (shorter := _VARIANT.sub("", text)) != text:
         text = shorter
     return text.replace("_", "-")
@@ -190,8 +193,9 @@ def model_in(
         return found, False, []
     name = values.get(form.named or "")
     if name and (found := named_model(catalog, str(name))) is not None:
-        if shape.get("layers", found.values["layers"]) != found.values["layers"]:
-            return _changed(found, {"layers": shape["layers"]})
+        stated = {n: values[n] for n in SHAPE if values.get(n) is not None}
+        if differing := _differences(found, stated):
+            return _changed(found, {n: stated[n] for n in differing})
         return found, False, _told(found, str(name))
     if name:
         near = nearest(_bare(str(name)), catalog.tables["model"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from perfgrid.engine.errors import PerfgridError
 from .deployments import read_deployment
 from .formats import BETWEEN, USUAL, Format, format_of, glossary
 from .job import Job
+from .manifests import as_script
 from .models import model_in, named_model, of_named
-from .reader import Reader, check_experts
-from .recognise import backend_of, check_files, check_launched, recognised
+from .reader import Reader
+from .recognise import backend_of, check_launched, recognised, with_files
 from .settings import settings_of
 from .syntaxes import syntax_of
+from .words import check_experts
 
 MOST_FILES = 20
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")
@@ -40,6 +43,7 @@ def read_job(
     stated: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
     which: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> Job:
     """The job that a configuration of a framework states.
 
@@ -58,6 +62,8 @@ def read_job(
         A loaded catalog. Default: the built-in one.
     which
         Of several launches or recipes in one file: its number, from 1, or its name.
+    ignore
+        Keys of the configuration that are left out where perfgrid does not know what they change.
 
     Returns
     -------
@@ -67,7 +73,8 @@ def read_job(
     Raises
     ------
     PerfgridError
-        For text that is no configuration, settings that contradict each other and an unknown format or model.
+        For text that is no configuration, settings that contradict each other, an unknown format or model, and a key or
+        a value that could change the answer and is not known.
 
     Examples
     --------
@@ -81,6 +88,7 @@ def read_job(
     (8, 128, 'llama-3.1-8b')
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
+    texts = {file: as_script(own, f"{file}: ") for file, own in texts.items()}
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     named = format or (written[1] if written else None) or recognised(texts)
     form, version = format_of(named)
@@ -92,14 +100,14 @@ def read_job(
     form = form.spelled(syntax)
     if syntax == "flags":
         check_launched(texts)
-    check_files(form, texts)
+    texts = with_files(form, texts)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:
-        read = partial(_job, given=given, model=model, catalog=catalog, which=None)
-        return read_deployment(texts, form, version, read)
+        read = partial(_job, given=given, model=model, catalog=catalog, which=None, ignore=ignore)
+        return read_deployment(texts, form, version, read, which)
     given |= {} if devices is None else {"devices": devices}
-    return _job(texts, form, version, given, model, catalog, which)
+    return _job(texts, form, version, given, model, catalog, which, ignore)
 
 
 def _job(
@@ -110,11 +118,11 @@ def _job(
     model: str | None,
     catalog: Catalog,
     which: str | None,
+    ignore: Sequence[str],
 ) -> Job:
     """The job of texts in a known format."""
-    reader = Reader(
-        form, version, settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs)
-    )
+    settings = settings_of(texts, form.syntaxes, form.matters, which, form.launchers, form.programs, form.arguments)
+    reader = Reader(form, version, settings, ignore)
     where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
@@ -135,7 +143,8 @@ def _job(
     axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
     tiers = {name: values[name] for name in axes if values.get(name)}
     assumed = [*reader.assumed, *origin]
-    return Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    job = Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    return replace(job, open=tuple(reader.open))
 
 
 def stated_values(
@@ -145,7 +154,9 @@ def stated_values(
 
     ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.
     """
-    reader = Reader(form, version, settings_of({"this design": text} if isinstance(text, str) else text, form.syntaxes))
+    texts = {"this design": text} if isinstance(text, str) else text
+    settings = settings_of(texts, form.syntaxes, programs=form.programs, arguments=form.arguments)
+    reader = Reader(form, version, settings)
     reader.state(given, "this design: ")
     for name, value in own.items():
         reader.found.setdefault(name, value)

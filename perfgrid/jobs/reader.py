@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from perfgrid.catalog.schema import convert
-from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
+from perfgrid.engine.errors import PerfgridError, nearest
 
-from .formats import USUAL, Case, Format, Key, glossary, reason_to_ignore, solved
+from .formats import USUAL, Case, Format, Key, Product, glossary, solved
 from .job import UNKNOWN
+from .kinds import NOT_MODELLED, OFF, could_change
+from .launcher import chosen
 from .settings import Settings
+from .stops import Stop, refuse
+from .words import FALSE, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
 
 _DEFAULT = "not stated: the default of {title}"
+ACCUMULATION = "accumulation"
+BATCH = ("global_batch",)
+MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
-TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 class Reader:
     """The settings of a job, on their way to quantities."""
 
-    def __init__(self, form: Format, version: str, settings: Settings):
+    def __init__(self, form: Format, version: str, settings: Settings, leave_out: Iterable[str] = ()):
         self.form, self.version = form, version
+        self.left_out = {plainly(key) for key in leave_out}  # keys whose unknown part the user leaves out
+        self.stops: list[Stop] = []
+        self.looked_up = 0
+        self.unsure: set[str] = set()  # quantities of which a word is not read
+        self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
@@ -32,14 +42,17 @@ class Reader:
         self.unread = {
             form.shown(form.name_of(key)): (settings.words.get(key, ""), why) for key, _, why in settings.unread
         }
+        self.settings_devices = settings.devices
         self.settings, self.files = self._named(settings)
+        self._check_words(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
             if key in form.keys:
                 self._take(key, form.keys[key], value)
             elif key not in cases:
-                why = reason_to_ignore(form, key) or self._unknown(key)
-                self.ignored.append((form.shown(key), text_of(value), why))
+                self._leave(key, value)
+            else:
+                self._check_known(key, value)
 
     def _named(self, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
         """Settings by today's names of their keys; those of another version are noted."""
@@ -61,9 +74,63 @@ class Reader:
             values[name], files[name] = value, settings.files[key]
         return values, files
 
-    def _unknown(self, key: str) -> str:
-        near = nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
-        return f"{UNKNOWN} to perfgrid for {self.form.title}{near}"
+    def _leave(self, key: str, value: Any) -> None:
+        """List a key that states no quantity; stop at one that could matter."""
+        shown, text = self.form.shown(key), text_of(value)
+        row, why = self.form.unpriced_row(key), self.form.reason_to_ignore(key)
+        if row is not None:
+            off = text.lower() in (*OFF, *(word.lower() for word in row.harmless)) or "*" in row.harmless
+            why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
+            if not off:
+                self._stop(key, text, f"is {why}", row.quantity)
+        elif why is None:
+            why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
+            if self.form.strict and (subject := could_change(key, text)):
+                told = f"is {why} and could change {subject}{near}"
+                self._stop(key, text, told, how="state its effect with --set and ")
+            why += near
+        self.ignored.append((shown, text, why))
+
+    def _check_known(self, key: str, value: Any) -> None:
+        """Stop at a value of a key that no case has."""
+        cases = [case for case in self.form.cases if key in case.keys or key in case.contains]
+        if not self.form.strict or text_of(value).lower() in OFF:
+            return
+        if held := {case.contains[key] for case in cases if key in case.contains}:
+            if beyond := sorted(words_of(value) - held - {"null", "None", ""}):
+                self._stop(key, " ".join(beyond), f"is {NOT_MODELLED}", cases[0].quantity)
+            return
+        words = [word for case in cases for word in in_list(case.keys[key])]
+        if not any(equal(value, word) for word in words):
+            known = ", ".join(dict.fromkeys(text_of(word) for word in words if word is not False))
+            self._stop(key, text_of(value), f"is not understood (known: {known})", cases[0].quantity)
+
+    def _check_words(self, settings: Settings) -> None:
+        """Stop at words that are not read, of keys that several of state one quantity: no default stands for them."""
+        for key, _, why in settings.unread if self.form.strict else ():
+            name = self.form.name_of(key)
+            quantities = [case.quantity for case in self.form.cases if name in case.keys or name in case.contains]
+            if quantities:
+                self.unsure |= {*quantities}
+                told = next((quantity for quantity in quantities if quantity in glossary()), quantities[0])
+                self._stop(name, settings.words.get(key, "").rpartition(": ")[2], f"is not read: {why}", told)
+
+    def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> None:
+        """Remember why the job cannot be read as it stands."""
+        shown = self.form.shown(key)
+        if plainly(key) not in self.left_out and plainly(shown) not in self.left_out:
+            told = f"give --set {quantity}=... or " if quantity in glossary() else how
+            file = self.files.get(key, "")
+            self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
+
+    def _near(self, key: str) -> str:
+        """The names nearest to an unknown key: of the first few, as this takes time."""
+        self.looked_up += 1
+        return (
+            ""
+            if self.looked_up > MOST_LOOKED_UP
+            else nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
+        )
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
@@ -74,7 +141,7 @@ class Reader:
             self.left.add(row.quantity)
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
-        found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
+        found = converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
         if row.quantity in self.found and self.found[row.quantity] != found:
             first = self.origins[row.quantity]
             raise PerfgridError(
@@ -86,18 +153,48 @@ class Reader:
             self.assumed.append((self.form.shown(key), text, row.note))
 
     def state(self, given: Mapping[str, Any], where: str) -> None:
-        """Take in what the user states, and what several keys state together."""
-        for name, value in given.items():
+        """Take in what launchers state, what several keys state together, and what the user states.
+
+        The user fills what the files leave open; PerfgridError where they state another value.
+        """
+        for name in given:
             if name not in glossary():
                 raise PerfgridError(f"no quantity {name!r}{nearest(name, glossary())}")
-            value = _plain(convert(glossary()[name], value, name), name)
-            if self.found.setdefault(name, value) != value:
-                raise PerfgridError(
-                    f"{where}{name} is {self.found[name]} by {self.origins[name]}, not {text_of(value)}"
-                )
+        stated = {name: plain(convert(glossary()[name], value, name), name) for name, value in given.items()}
+        self._launched(stated.get("devices"), where)
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
-                self._decide(quantity)
+                self._decide(quantity, stated)
+        for name, value in stated.items():
+            if self.found.setdefault(name, value) != value:
+                if name in self.origins and self.found[name] != USUAL and name not in self.unsure:
+                    told = f"{name} is {text_of(self.found[name])} by {self.origins[name]}, not {text_of(value)}"
+                    how = "" if name == "devices" else ": change the file, or leave --set out"
+                    raise PerfgridError(f"{where}{told}{how}")
+                self.found[name] = value
+        refuse([stop for stop in self.stops if stop.quantity not in stated])
+
+    def _launched(self, devices: int | None, where: str) -> None:
+        """Take in what launchers state of devices; the user chooses where two of them contradict each other."""
+        launched = self.settings_devices
+        if self.form.workload != "training":  # a server takes a part of its machine, as its own degrees say
+            return
+        for word in launched.unread:
+            self.ignored.append((word, "", "no one number: the devices are left open"))
+        values = chosen(launched, devices, where)
+        parts = {n for product in self.form.equations() for n in (product.left, *product.right)}
+        for name, value in values.items():
+            if name != "devices" and name not in parts:
+                continue
+            if self.found.setdefault(name, value) != value:
+                told = f"{self.origins[name]} {self.found[name]} contradicts {launched.origins[name]}"
+                raise PerfgridError(f"{where}{told}: both state {name}")
+            self.origins.setdefault(name, launched.origins[name])
+        rows: dict[str, str] = {}
+        for name, words in launched.origins.items():
+            if name in values:
+                rows[words] = ", ".join(filter(None, (rows.get(words), f"{name} = {values[name]}")))
+        self.understood += [(words, "", meaning) for words, meaning in rows.items()]
 
     def values(self, where: str) -> dict[str, Any]:
         """All quantities: those stated, those that follow, defaults."""
@@ -108,13 +205,8 @@ class Reader:
                     named.add(self.form.shown(key))
                     why = f"without effect beside the other keys, or not expressed ({case.quantity})"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
-        known: dict[str, set[str]] = {}
-        for case in self.form.cases:
-            for key, word in case.contains.items():
-                known.setdefault(key, set()).add(word)
-        for key in known.keys() & self.settings.keys():
-            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
-                self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
+        for key, beyond in self._beyond():
+            self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", NOT_MODELLED))
         values, defaults = dict(self.form.implied) | self.found, self.form.defaults
         degrees = {n: defaults[n] for n in self.form.degrees if n not in self.left}
         unread = self._unread_degrees(values)
@@ -125,13 +217,54 @@ class Reader:
             self._check_read({n: key for n, key in unread.items() if known.get(n) is None}, where)
             rows = ((n, text_of(known[n]), f"{key} is not read: follows from the others") for n, key in unread.items())
             self.assumed += sorted(rows)
-        return self._listed(self._defaulted(values, defaults, where))
+        return self._listed(self._with_devices(values, defaults, where))
+
+    def _with_devices(self, values: dict[str, Any], defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Values with what follows from the number of devices, which a batch alone does not tell."""
+        listed = list(self.assumed)
+        alone = self._defaulted(values, defaults, where, BATCH)
+        enforced = alone.get("devices") is not None or any(self._tells(product) for product in self.form.equations())
+        self.assumed = listed
+        found = self._defaulted(values, defaults, where, () if enforced else BATCH)
+        if found.get("devices") is None:
+            self.open.append("devices")
+        told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
+        for name in (n for n in found if n in glossary() and n not in told):
+            if (equation := self._equation(name, found)) and glossary()[name].of != "model":
+                self.assumed.append((name, text_of(found[name]), f"implied by {equation}"))
+        return found
+
+    def _equation(self, name: str, values: Mapping[str, Any]) -> str:
+        """The first product that joins a quantity with known ones, with its numbers."""
+        for product in self.form.equations():
+            if name in (product.left, *product.right) and product.known(values) and len(product.right) > 1:
+                parts = [one if one.isdigit() else f"{one} {text_of(values[one])}" for one in product.right]
+                sign = " + " if product.sums else " x "
+                return f"{product.left} {text_of(values[product.left])} = {sign.join(parts)}"
+        return ""
+
+    def _tells(self, product: Product) -> bool:
+        """Whether a batch determines the replicas: all else of an equation that the framework checks is stated."""
+        others = [name for name in product.right if name != "dp" and not name.isdigit()]
+        whole = product.left == "global_batch" and "dp" in product.right and not product.when
+        return whole and all(name in self.found for name in (product.left, *others))
+
+    def _beyond(self) -> Iterable[tuple[str, list[str]]]:
+        """Keys that hold a list, with its words that no case has."""
+        known: dict[str, set[str]] = {}
+        for case in self.form.cases:
+            for key, word in case.contains.items():
+                known.setdefault(key, set()).add(word)
+        for key in known.keys() & self.settings.keys():
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+                yield key, beyond
 
     def _unread_degrees(self, values: Mapping[str, Any]) -> dict[str, str]:
         """The degrees and batches whose keys are stated with words that are not read, with these keys."""
         products = self.form.equations()
         layout = {*BY_DEVICES, "ep"}
-        while more := {n for p in products if p.left in layout for n in p.right if not n.isdigit()} - layout:
+        terms = [(p.left, (*p.right, *(name for name, *_ in p.when))) for p in products]
+        while more := {n for left, names in terms if left in layout for n in names if not n.isdigit()} - layout:
             layout |= more
         layout -= {"devices", "nodes", "devices_per_node"}  # --devices states them
         keys = ((row.quantity, self.form.shown(key)) for key, row in self.form.keys.items())
@@ -142,7 +275,9 @@ class Reader:
         for name, key in sorted(unread.items()):
             found, why = self.unread[key]
             file, colon, word = found.partition(": ")
-            told = f"give --set {name}=..." if name in glossary() else f"write its number, such as {key} 8"
+            flag = any(row.quantity == name and row.kind in ("flag", "switch") for row in self.form.keys.values())
+            told = f"write its value, such as {key} {'true' if flag else '8'}"
+            told = f"give --set {name}=..." if name in glossary() else told
             raise PerfgridError(f"{file + colon or where}{key} {word}".rstrip() + f" is not read: {why}: {told}")
 
     def _defaulted(
@@ -154,9 +289,10 @@ class Reader:
             if values.get(name) is not None:
                 continue
             value = values.get(default) if isinstance(default, str) and default in values else default
-            if value is None or value == USUAL:
+            if value is None or value == USUAL or (name == ACCUMULATION and self._divided(values)):
                 continue
             values = solved(self.form, values | {name: value}, where, self.origins, without=without)
+            self._check_left(name, where)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
@@ -164,40 +300,83 @@ class Reader:
                 self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
         return values
 
+    def _check_left(self, name: str, where: str) -> None:
+        """PerfgridError where a key of the job states by itself what a default would stand for."""
+        for key, names in self.form.leaves.items():
+            if name in names and key in self.settings:
+                raise PerfgridError(
+                    f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
+                    f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
+                )
+
+    def _key_of(self, name: str) -> str:
+        """The key that states a quantity."""
+        return next((self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name), name)
+
+    @staticmethod
+    def _divided(values: Mapping[str, Any]) -> bool:
+        """Whether a stated batch waits for devices to be divided: accumulation follows from them."""
+        return values.get("devices") is None and values.get("global_batch") is not None
+
     def _listed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The same values; listed are the optional quantities that nothing states."""
         for name in dict.fromkeys(case.quantity for case in self.form.cases):
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
-                self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
+                self.assumed.append(
+                    (name, default, f"no {' or '.join(map(self.form.shown, keys))}: the default of perfgrid")
+                )
         for name in self.form.open:  # what the program states in its code, recomputation say
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
                 self.assumed.append((name, default, f"{self.form.title} does not state it: the default of perfgrid"))
         return values
 
-    def _decide(self, quantity: str) -> None:
+    def _decide(self, quantity: str, stated: Mapping[str, Any]) -> None:
         """The value of a quantity that several keys state: that of the first case which they satisfy."""
         cases = [case for case in self.form.cases if case.quantity == quantity]
         cases = [case for case in cases if case.read and self.form.has(case, self.version)]
-        for case in cases:
-            if not self._satisfied(case):
-                continue
-            stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
-            others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
-            others = [key for key in dict.fromkeys(others) if text_of(self.settings[key]) not in FALSE]
-            self.found[quantity] = case.value
-            for key in stated:
-                self.origins.setdefault(quantity, self.form.shown(key))
-                self._understand(key, quantity, case.value)
-            if not stated and others:
-                text = " ".join(f"{self.form.shown(key)} {text_of(self.settings[key])}" for key in others)
-                why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
-                self.ignored.append((text, "", why))
-            elif not stated and quantity in glossary():
-                self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+        case = next(filter(self._satisfied, cases), None)
+        if case is None:
             return
+        keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
+        others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
+        others = [key for key in dict.fromkeys(others) if key not in self.form.keys]  # these state one of their own
+        others = [key for key in others if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
+        if not keys and quantity in stated:
+            return  # the files leave it open
+        self.found[quantity] = case.value
+        for key in keys:
+            self.origins.setdefault(quantity, self._said(key))
+            self._understand(key, quantity, case.value)
+        if not keys and others:
+            text = " ".join(map(self._said, others))
+            why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
+            self.ignored.append((text, "", why))
+            known = all(stop.key != self.form.shown(others[0]) for stop in self.stops)
+            if self.form.strict and case.value != USUAL and known:
+                self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
+        elif not keys and quantity in glossary():
+            self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+
+    def _said(self, key: str) -> str:
+        """A key with its value."""
+        text = text_of(self.settings[key])
+        return self.form.shown(key) if text.lower() == "true" else f"{self.form.shown(key)} {text}"
+
+    def _alone(self, key: str, cases: list[Case]) -> str:
+        """Why a key that no case takes as it stands is not understood: what cases of it have beside."""
+        alike = [
+            case
+            for case in cases
+            if key in case.keys and any(equal(self.settings[key], w) for w in in_list(case.keys[key]))
+        ]
+        beside = dict.fromkeys(
+            other for case in alike for other, wanted in case.keys.items() if other != key and wanted is not False
+        )
+        told = f" without a known value of {' or '.join(map(self.form.shown, beside))}" if beside else ""
+        return f"is not understood{told}"
 
     def _understand(self, key: str, quantity: str, value: Any) -> None:
         meaning = f"{quantity} = {text_of(value)}"
@@ -212,65 +391,11 @@ class Reader:
         for key, wanted in case.keys.items():
             value = self.settings.get(key)
             if isinstance(wanted, bool):
-                if (value is not None and text_of(value).lower() not in FALSE) != wanted:
+                if (value is not None and text_of(value).lower() not in (*FALSE, *UNSET)) != wanted:
                     return False
-            elif value is None or text_of(value) not in map(text_of, wanted if isinstance(wanted, list) else [wanted]):
+            elif value is None and NULL in in_list(wanted):
+                if key not in self.settings:
+                    return False
+            elif value is None or not any(equal(value, word) for word in in_list(wanted)):
                 return False
         return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
-
-
-def words_of(value: Any) -> set[str]:
-    """The words of a list as any syntax states it."""
-    return set(re.split(r"[\s,\[\]'\"]+", "" if value is None else str(value)))
-
-
-def _converted(row: Key, value: Any, where: str) -> Any:
-    """The value of a key in perfgrid's form. PerfgridError for what it may not hold."""
-    text = text_of(value)
-    variable = glossary().get(row.quantity)
-    kind = row.kind or (variable.kind if variable else "integer")
-    if kind == "switch":
-        return (text.lower() not in FALSE) != row.inverted
-    if kind == "flag":
-        if text.lower() not in (*TRUE, *FALSE):
-            raise PerfgridError(f"{where} needs true or false, found {text!r:.60}")
-        return (text.lower() in TRUE) != row.inverted
-    if kind in ("text", "label", "code"):
-        if row.words and text not in row.words and variable is not None:
-            raise PerfgridError(f"{where} needs one of {', '.join(row.words)}, found {text!r:.60}")
-        return row.words.get(text, text)
-    try:
-        number = float(text.split()[0] if text.split() else text)
-    except ValueError:
-        raise PerfgridError(f"{where} needs a number, found {text!r:.60}") from None
-    if variable is not None and variable.kind in ("integer", "number"):
-        return _plain(convert(variable, number, where), row.quantity)
-    if kind == "integer" and (number != int(number) if abs(number) < 1e18 else True):
-        raise PerfgridError(f"{where} needs a whole number, found {text!r:.60}")
-    return int(number) if kind == "integer" else number
-
-
-def check_experts(values: Mapping[str, Any], where: str) -> None:
-    """PerfgridError where the experts' ranks do not divide those of a stage."""
-    if "ep" not in values or "etp" not in values:
-        return
-    ranks = values.get("tp", 1) * values.get("cp", 1) * values.get("dp", 1)
-    if ranks % (values["ep"] * values["etp"]):
-        raise PerfgridError(
-            f"{where}ep {values['ep']} x etp {values['etp']} does not divide the {ranks} ranks tp x cp x dp of a stage"
-        )
-
-
-def text_of(value: Any) -> str:
-    """A value of a setting as one short line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    return shortened(printable(str(value)), 200)
-
-
-def _plain(value: Any, name: str) -> Any:
-    variable = glossary()[name]
-    value = variable.word(value)
-    return int(value) if variable.kind == "integer" and isinstance(value, float) else value

@@ -19,6 +19,7 @@ from .shell import LARGEST_SCRIPT, UNREAD
 
 RECIPE = "recipe"  # the key of the function that a recipe starts from
 STARTS = ("_config", "_recipe")  # ends of the names of such functions
+OF_MODULES = ("pretrain_recipe", "finetune_recipe")
 MODULES = ("torch.",)
 PRECISION = "precision"  # functions with this in their names take a word for it: precision("fp8")
 MIXED = "_mixed"  # ends of the names of functions without arguments that state one: bf16_mixed()
@@ -134,7 +135,9 @@ def _called(among: list[ast.expr], call: ast.Call) -> list[tuple[str, str]]:
 
 def _started(call: ast.Call) -> list[tuple[str, Any]]:
     """The recipe that a call starts from, if it is one."""
-    name = _path(call.func).rpartition(".")[2]
+    before, _, name = _path(call.func).rpartition(".")
+    if name in OF_MODULES:  # of the module that is called after the model
+        name = f"{before.rpartition('.')[2]}_{name}"
     return [(RECIPE, name)] if name.endswith(STARTS) else []
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
+from .launcher import Launched, allocation_of, launched_by, variables_of
 from .shell import Script, is_unread
-from .syntaxes import Launchers, Part, Syntax, parts_of, syntax_of
+from .syntaxes import Arguments, Launchers, Part, Syntax, parts_of, syntax_of
 
 MOST = 3000  # settings of a job: of each that is unknown the nearest known one is sought
 OPEN = "its value comes from a command or a variable that is not stated here"
@@ -27,6 +28,7 @@ class Settings:
     files: dict[str, str] = field(default_factory=dict)
     unread: list[tuple[str, str, str]] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)  # what is not read -> its file and the word there
+    devices: Launched = field(default_factory=Launched)  # as the launchers of the job state them
 
     def add(self, stated: Iterable[tuple[str, Any]], file: str) -> None:
         """Take in the settings of a file; a later statement replaces an earlier one."""
@@ -45,19 +47,22 @@ def settings_of(
     which: str | None = None,
     launchers: Launchers | None = None,
     programs: Iterable[str] = (),
+    arguments: Arguments | None = None,
 ) -> Settings:
     """The settings of the files of one job, read in order, each in the first syntax of the format that it fits.
 
     ``matters``: whether a key states a quantity; a part of a file with two such keys is a launch, of which a file has
     one, or ``which`` names one: its number or its name. ``launchers``: scripts of the framework that hand variables on;
-    ``programs``: commands that are a launch by their name. A command under a condition or in a function is read where
-    no other one is a launch.
-    Without ``matters`` all parts are taken in. PerfgridError with
-    the name of the file for a text that fits no syntax, or is beyond the limits, and for several launches.
+    ``programs``: commands that are a launch by their name; ``arguments``: how these read their words. A command under a
+    condition or in a function is read where no other one is a launch. Without ``matters`` all
+    parts are taken in. PerfgridError with the name of the file for a text that fits no syntax, or is beyond the limits,
+    and for several launches.
     """
-    found, script, chosen = Settings(), Script(), which is None
+    allocation = allocation_of(tuple(texts.values()))
+    found, script, chosen = Settings(), Script(variables=variables_of(allocation)), which is None
     for file, text in texts.items():
-        parts, notes = parts_of(text, file, syntax_of(text, tuple(syntaxes)), script, launchers or {}, programs)
+        syntax = syntax_of(text, tuple(syntaxes))
+        parts, notes = parts_of(text, file, syntax, script, launchers or {}, programs, arguments, allocation)
         launches = [] if matters is None else [part for part in parts if part.named or _is_launch(part, matters)]
         launches = [part for part in launches if part.named] or launches
         launches = [part for part in launches if not part.unsure] or launches
@@ -75,6 +80,9 @@ def settings_of(
             parts = launches
         elif matters is not None:
             parts = [part for part in parts if not part.unsure]
+        started = [part for part in parts if part.devices.values or part.devices.unread]
+        if started:  # the command that states something, by the innermost launcher
+            found.devices = max(started, key=lambda part: (bool(part.stated), part.devices.level)).devices
         for part in parts:
             found.add(part.stated, file)
             notes = [*notes, *part.notes]
@@ -85,6 +93,8 @@ def settings_of(
     if len(found.values) > MOST:
         told = f"{len(found.values):,} settings are those of no job: at most {MOST:,} are read"
         raise PerfgridError(f"{', '.join(texts)}: {told}")
+    if not found.devices.values and allocation.stated:
+        found.devices, _ = launched_by([], allocation, {})
     if not chosen:
         raise PerfgridError(f"{', '.join(texts)}: there is one launch to read: leave --which out")
     return found

@@ -100,6 +100,14 @@ def suggest_for_pools(job: Job, content: Mapping[str, Any], catalog: Catalog) ->
     )
 
 
+def interval_of_pools(job: Job, content: Mapping[str, Any], catalog: Catalog) -> tuple[float, float, float]:
+    """What a job of two pools is judged by, with its interval; errors as of `suggest_for_pools`."""
+    asked = _Asked(job, content, catalog, aim_of(job))
+    first = asked.evaluated({pool: [{}] for pool in POOLS})
+    low, high = 1 / first.paced([((0, 0), factors) for factors in asked.margins([])[1]])
+    return float(first.value[0, 0]), float(low), float(high)
+
+
 def _mixed(
     asked: _Asked, first: _Pairs, moves: Sequence[Changes]
 ) -> tuple[dict[str, list[Mapping[str, Any]]], dict[str, tuple[int, int]]]:

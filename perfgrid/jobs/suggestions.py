@@ -17,7 +17,7 @@ from .deployments import POOLS
 from .design import LAYOUT, written
 from .formats import glossary
 from .job import Job
-from .reader import text_of
+from .words import text_of
 from .write import ENV, OVERLAPS, Launch
 
 MEMORY = "memory_per_device"

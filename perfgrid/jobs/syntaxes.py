@@ -7,22 +7,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import takewhile
+from math import prod
 from typing import Any, Literal
 
 from perfgrid.catalog.reading import from_json, from_toml, from_yaml
 from perfgrid.engine.errors import PerfgridError, shown
 
+from .arguments import Arguments
+from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
 from .shell import CommandWords, Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
 COMMENTED = ("flags", "pairs", "variables", "toml", "yaml", "python")  # syntaxes with comments
-SUBCOMMANDS = (("vllm", "serve"), ("trtllm-serve",), ("trtllm-serve", "serve"))  # a model stands behind these
-MODEL = "model"
 PROGRAMS = (".py", ".sh")
 PRESUMED = "set by no file: taken as unset, so that what the script states for that holds"
+MOST_REFERENCES = 8  # in one value, one behind the other
+LONGEST = 4096  # characters of a value with references
+_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
+_YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
+HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
+_SHELL = re.compile(r"#!.*\b(?:ba|z|k|da)?sh\b")
 _PYTHON = re.compile(r"(from [\w.]+ import |import \w|def \w+\(|class \w+|@\w|\"\"\"|\w+(\.\w+)+ = )")
 
 
@@ -35,17 +43,25 @@ class Part:
     notes: list[tuple[str, str]] = field(default_factory=list)  # what of it was not read, and why
     unsure: bool = False  # under a condition, or in a function
     named: bool = False  # its program is one of the format
+    devices: Launched = field(default_factory=Launched)  # as what starts its processes states them
 
 
 Launchers = Mapping[str, Mapping[str, int | str]]  # a script -> its keys -> variables that it hands on, or numbers
 
 
 def parts_of(
-    text: str, file: str, syntax: Syntax, script: Script, launchers: Launchers, programs: Iterable[str] = ()
+    text: str,
+    file: str,
+    syntax: Syntax,
+    script: Script,
+    launchers: Launchers,
+    programs: Iterable[str] = (),
+    arguments: Arguments | None = None,
+    allocation: Layer | None = None,
 ) -> tuple[list[Part], list[tuple[str, str]]]:
     """The parts of a file in a syntax, behind scripts already read, and notes on what was not read."""
     if syntax in TABLES:
-        return [Part(file, list(_table(text, file, syntax)))], []
+        return [Part(file, list(_put_in(dict(_table(text, file, syntax)), script.variables)))], []
     if syntax == "python":
         recipes = recipes_of(text, file)
         if not any(recipe.stated for recipe in recipes):
@@ -58,13 +74,22 @@ def parts_of(
     if script.presumed:
         script.notes.append((", ".join(script.presumed), PRESUMED))
     if syntax == "variables":
-        return [Part(file, list(script.variables.items()))], script.notes
-    read = _flags if syntax == "flags" else _pairs
+        given = {} if allocation is None else variables_of(allocation)
+        own = [(name, value) for name, value in script.variables.items() if given.get(name) != value]
+        return [Part(file, own)], script.notes
+    around = step_around(text, script.variables)
     parts = []
     for words, unsure in (*((w, False) for w in script.commands), *((w, True) for w in script.unsure)):
-        own = launched(words, programs)
-        stated = [*_handed_on(words, script, launchers), *read(own or words)]
-        parts.append(Part(words.title, stated, unsure=unsure, named=bool(own)))
+        program, rest = _from_program(words, programs)
+        devices, behind = launched_by(words, allocation or Layer(), script.variables, around)
+        if syntax != "flags":
+            read = _pairs([*program, *rest] or behind)
+        elif program and arguments is not None and arguments.positional:
+            read = _arguments(rest, arguments)
+        else:
+            read = _flags([*program, *rest] or behind)
+        stated = [*_handed_on(words, script, launchers), *read]
+        parts.append(Part(words.title, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
 
 
@@ -82,6 +107,12 @@ def launched(words: list[str], programs: Iterable[str]) -> list[str]:
 
     An image of a container stands for the program that it starts: ``vllm/vllm-openai* = vllm serve``.
     """
+    program, rest = _from_program(words, programs)
+    return [*program, *rest]
+
+
+def _from_program(words: list[str], programs: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The words of the program that a command starts, and those behind it; both empty if it starts none of them."""
     for program in programs:
         pattern, _, stands_for = program.partition(" = ")
         wanted = pattern.split()
@@ -93,23 +124,25 @@ def launched(words: list[str], programs: Iterable[str]) -> list[str]:
                     wanted,
                 )
             ):
-                return [*(stands_for.split() or wanted), *words[i + len(wanted) :]]
-    return []
+                return stands_for.split() or wanted, words[i + len(wanted) :]
+    return [], []
 
 
 def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     """The syntax of a text among those that a format has, by its first lines."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [line.strip() for line in _own_lines(text) if line.strip() and not line.lstrip().startswith("#")]
     first = lines[0] if lines else ""
+    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
+    if _SHELL.match(text) and in_lines:
+        return in_lines[0]
     if "python" in legal and _PYTHON.match(first):
         return "python"
     if "json" in legal and first.startswith("{"):
         return "json"
     if "toml" in legal and (first.startswith("[") or (" = " in first and not first.startswith("-"))):
         return "toml"
-    if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
+    if "yaml" in legal and sum(_YAML.match(line) is not None for line in lines) > len(lines) / 2:
         return "yaml"
-    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in (*TABLES, "python")]
     return in_lines[0] if in_lines else legal[0]
 
 
@@ -128,6 +161,15 @@ def _table(text: str, file: str, syntax: Syntax) -> list[tuple[str, Any]]:
     return stated
 
 
+def _own_lines(text: str) -> Iterator[str]:
+    """The lines of a text without those of here-documents, which are files of their own."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        yield line
+        if marker := HERE.search(line):
+            next((inner for inner in lines if inner.strip() == marker[2]), None)
+
+
 def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Keys of inner tables behind those of outer ones, with points between; lists are joined."""
     for key, value in table.items():
@@ -137,14 +179,36 @@ def _flat(table: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{key}", ",".join(map(str, value)) if isinstance(value, list) else value
 
 
+def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """A table with its references put in: ``${model.length}``, ``${.length}`` of the same table, ``${NAME:default}`` of
+    the environment, as Hydra and Primus write them. What is not known stays as it is.
+    """
+    for key, value in table.items():
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(value, str) or len(value) > LONGEST or not (found := _REFERENCE.search(value)):
+                break
+            name, default = found[1] or found[3], found[2] if found[1] else found[4]
+            if name == "multiply" and default:
+                factors = [part.strip() for part in default.split(",")]
+                default = str(prod(map(int, factors))) if all(len(f) < 9 and f.isdigit() for f in factors) else None
+            elif default is not None and name != name.upper():
+                default = None  # a resolver that is not known
+            before = key.rpartition(".")[0]
+            while name.startswith("."):
+                name, before = name[1:], (before if name[1:2] != "." else before.rpartition(".")[0])
+                name = name if name.startswith(".") or not before else f"{before}.{name}"
+            held = table.get(name, variables.get(name, default))
+            if held is None or held == value or value.count(found[0]) * len(str(held)) > LONGEST:
+                break
+            value = held if found[0] == value else value.replace(found[0], str(held))
+            value = None if value == "null" else value
+        yield key, value
+
+
 def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
     """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
-    for subcommand in SUBCOMMANDS:
-        place = len(subcommand)
-        if tuple(words[:place]) == subcommand and len(words) > place and not words[place].startswith("-"):
-            yield MODEL, words[place]
     key, values = "", list[str]()
-    words = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
+    words = [part for word in words for part in _pieces(word)]
     words = [
         word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
     ]  # python -m X
@@ -162,6 +226,42 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
             key, values = "", []
         elif key:
             values.append(word)
+
+
+def _pieces(word: str) -> list[str]:
+    """A word that holds several flags, as those; a value in JSON stays whole."""
+    return word.split() if word.startswith("--") and "{" not in word else [word]
+
+
+def _arguments(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
+    """The flags of a program whose words are known: one value each, none, or several; the first word left over is its
+    positional argument.
+    """
+    left, words = list[str](), [part for word in words for part in _pieces(word)]
+    places = iter(range(len(words)))
+    for i in places:
+        word = words[i]
+        if not word.startswith("-") or _is_number(word) or word == "-":
+            left.append(word)
+            continue
+        key, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and key not in of.names and key[:1] in of.names and key[1:2].isalnum():
+            key, equals, value = key[0], "=", word[2:]  # -O3
+        if (off := of.negated(key)) is not None:
+            yield off, False
+        elif equals:
+            yield from _flag(key.rstrip("+"), [value])
+        elif of.is_switch(key):
+            yield key, True
+        else:
+            behind = [w for w in words[i + 1 :] if w]
+            taken = list(takewhile(lambda w: not w.startswith("-") or _is_number(w), behind))
+            taken = taken if of.is_list(key) else taken[:1]
+            for _ in taken:
+                next(places)
+            yield from _flag(key.rstrip("+"), taken)
+    if left:
+        yield of.positional, left[0]
 
 
 def _flag(key: str, values: list[str]) -> Iterator[tuple[str, Any]]:

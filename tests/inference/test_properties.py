@@ -285,6 +285,7 @@ def test_a_sound_point_is_not_flagged():
         ({"software": "tensorrt-llm", "device": "mi300x"}, "software_runs_on_device", "devices of this vendor"),
         ({"software": "optimum-habana"}, "software_runs_on_device", "devices of this vendor"),
         ({"cache_slot_tokens": 1000}, "slot_holds_the_context", "more places than its slot"),
+        ({"context_limit": 1000}, "request_within_context_limit", "more tokens than the server takes"),
         ({"devices": 16}, "layout_fills_cluster", "is not the number of devices"),
         ({"ep": 16}, "experts_fill_stage", "does not divide"),
         ({"ep": 8}, "experts_exist", "no experts"),
@@ -396,6 +397,7 @@ def test_every_constraint_has_a_test():
         "ranks_have_experts",
         "expert_width_divides",
         "slot_holds_the_context",
+        "request_within_context_limit",
         "shared_width_divides",
         "choices_suffice",
     }

@@ -30,7 +30,7 @@ def megatron(text, **options):
     [
         (
             "--tensor-model-parallel-size 3",
-            r"devices 16 is not a multiple of tp 3 \(--tensor-model-parallel-size\) x cp 1 x pp 1 = 3$",
+            r"devices 16 \(--nnodes 2 and --nproc-per-node 8\) is not a multiple of tp 3 \(--tensor-.*\) x cp 1 x pp 1",
         ),
         ("--micro-batch-size 3 --global-batch-size 64", "global_batch 64 .*--global-batch-size.*microbatch 3"),
         (f"{BATCH} --micro-batch-size two", "run.sh: --micro-batch-size needs a number, found 'two'"),
@@ -62,9 +62,11 @@ def test_the_user_and_the_file_must_agree():
 
 def test_nothing_is_understood_silently():
     """Every stated key is in one of the lists; a key that matters and is not stated is listed with its default."""
-    job = megatron(
-        f"{BATCH} --frobnicate 3 --sequence-paralel --use-custom-fsdp --recompute-granularity full --lr 1e-4"
-    )
+    text = f"{BATCH} --frobnicate 3 --sequence-paralel --use-custom-fsdp --recompute-granularity full --lr 1e-4"
+    with pytest.raises(PerfgridError, match="could change the sequence; did you mean 'sequence-parallel'") as error:
+        megatron(text)
+    assert str(error.value).endswith("--ignore sequence-paralel --ignore recompute-granularity")
+    job = megatron(text, ignore=["--sequence-paralel", "recompute_granularity"])
     told = {word for text, *_ in (*job.understood, *job.ignored, *job.assumed) for word in text.split()}
     assert {"--frobnicate", "--sequence-paralel", "--use-custom-fsdp", "--recompute-granularity", "--lr"} <= told
     why = {text: reason for text, _, reason in job.ignored}
@@ -203,6 +205,7 @@ def test_a_format_names_quantities_that_exist(name):
     own |= {"grouped", "latent", "rotary", "norms", "positions", "hidden_dropout", "attention_dropout", "expert_layers"}
     own |= {name for product in form.equations(writing=True) for name, _, _ in product.when}
     own |= {"shared_expert_size", "module", "running_limit", form.named}
+    own |= {"published_quantization", "published_kv_cache", "half_precision"}
     for row in (*form.keys.values(), *form.cases):
         assert row.quantity in glossary() or row.quantity in own, row
         assert row.since is None or row.since in form.versions
@@ -308,7 +311,10 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
         PerfgridError, match=r"holds 4 launches.*1 \(small_config\), 2 \(BASE\), 3 \(LARGE\), 4 \(nested\)"
     ):
         read_job(text, format="megatron-bridge")
-    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16}
+    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16, "cp": 1}
+    with pytest.raises(PerfgridError, match="recipe llama3_8b_pretrain_config states pp itself, which is not read"):
+        read_job(text, format="megatron-bridge", which="small_config", stated=given)
+    given = {"sequence_length": 8192, "global_batch": 64, "devices": 16, "pp": 1}
     with pytest.raises(PerfgridError, match=r"context_parallel_size 4 is not read: set under a condition.*--set cp="):
         read_job(text, format="megatron-bridge", which="small_config", stated=given)
     job = read_job(text, format="megatron-bridge", which="small_config", stated=given | {"cp": 1})
@@ -400,7 +406,9 @@ def test_deployments_are_read_by_their_pools():
     assert any("renamed to --disaggregation-mode prefill in 1.0" in why for _, _, why in old.assumed)
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
         read_job(graph(of["prefill"], of["decode"], gpus=8))
-    with pytest.raises(PerfgridError, match=r"several kinds of prefill \(job, a, job, b\)"):
+    with pytest.raises(
+        PerfgridError, match=r"several kinds of prefill: choose one with --which: 1 \(job, a\), 2 \(job, b\)$"
+    ):
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))

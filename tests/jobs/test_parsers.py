@@ -1,7 +1,7 @@
 """What is written is taken by the frameworks: by lists of their keys always, by their own parsers where these are.
 
-The lists in ``flags/`` are what ``parsers.py`` reads from the parsers: name, type, legal values, default, and the first
-version of the last three that has it. The parsers run in environments of their own,
+The lists in ``perfgrid/jobs/keys`` are what ``parsers.py`` reads from the parsers: name, type, legal values, default,
+and the first version of the last three that has it. The parsers run in environments of their own,
 ``$PERFGRID_PARSERS/NAME/bin/python`` (gigabytes, so these tests are slow ones).
 """
 
@@ -17,13 +17,14 @@ import pytest
 import yaml
 from hypothesis import Phase, given, settings
 
+import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.design import written
 from perfgrid.jobs.formats import format_of
 from tests.jobs.test_round_trips import serving_designs, training_designs
 
-FLAGS = Path(__file__).parent / "flags"
+FLAGS = Path(pg.__file__).parent / "jobs" / "keys"
 PARSED = {  # the environment of each parser, and the version whose keys are listed
     "megatron-lm": ("torch", "0.19"),
     "deepspeed": ("torch", "0.19"),

@@ -51,7 +51,10 @@ def test_files_that_are_one_job_together():
     }
     assert job.model is not None
     assert job.model.name == "llama-3.1-8b"
-    newer = read_job("NGPU=8 MODULE=llama3 CONFIG=llama3_70b ./run_train.sh --training.seq_len 4096")
+    launch = "NGPU=8 MODULE=llama3 CONFIG=llama3_70b ./run_train.sh --training.seq_len 4096"
+    with pytest.raises(PerfgridError, match="config llama3_70b states tp itself, which is not read"):
+        read_job(launch)
+    newer = read_job(launch, stated={"tp": 8, "pp": 1, "cp": 1, "microbatch": 2})
     assert (newer.version, newer.values["devices"], newer.model and newer.model.name) == ("0.3", 8, "llama-3.1-70b")
 
 

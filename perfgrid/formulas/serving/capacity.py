@@ -222,10 +222,31 @@ def workspace_memory(
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def cache_capacity(hbm_capacity, weight_memory, workspace_memory, reserved_memory, cache_fraction):
-    """Room for the cache on one device: the stated part of what weights and working space leave; 0 if nothing."""
+def cache_room(
+    hbm_capacity,
+    weight_memory,
+    workspace_memory,
+    reserved_memory,
+    cache_fraction,
+    memory_fraction,
+    static_memory_fraction,
+):
+    """Room for the cache on one device; below zero by what weights and working space lack.
+
+    The least that three rules leave: of engines that give the cache a part of the rest, limit the memory in all, and
+    limit weights and cache.
+    """
     left = hbm_capacity - weight_memory - workspace_memory - reserved_memory
-    return xp.maximum(left, 0.0) * cache_fraction
+    of_rest = left - (1 - cache_fraction) * xp.maximum(left, 0.0)
+    of_all = left - (1 - memory_fraction) * hbm_capacity
+    return xp.minimum(xp.minimum(of_rest, of_all), static_memory_fraction * hbm_capacity - weight_memory)
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def cache_capacity(cache_room, cache_memory_limit):
+    """Memory for the cache on one device; 0 where there is no room."""
+    room = xp.maximum(cache_room, 0.0)
+    return xp.where(cache_memory_limit > 0, xp.minimum(room, cache_memory_limit), room)
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -265,6 +286,12 @@ def serving_fits_memory(memory_per_device, hbm_capacity):
 def slot_holds_the_context(cache_slot_tokens, longest_context):
     """Where shapes are fixed the slot of a sequence has a place for each of its tokens."""
     return (cache_slot_tokens == 0) | (longest_context <= cache_slot_tokens)
+
+
+@constraint(reason="a request has more tokens than the server takes", source="kwon2023vllm")
+def request_within_context_limit(context_limit, longest_context):
+    """Prompt and answer together keep the limit of the server."""
+    return (context_limit == 0) | (longest_context <= context_limit)
 
 
 @constraint(reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm")

@@ -20,6 +20,7 @@ _DECIDES = re.compile(
     r"[fez]?grep|command|type|which|hash|pgrep|pidof|lsof|nc|curl|wget|ping|diff|cmp|expr|\[|test|is_.*|check_.*"
 )
 _HANDS_ON = re.compile(r"-[a-z]*c")  # an option of shells: the next word is a command
+_SETTINGS = (".yaml", ".yml", ".json", ".toml")
 _SHELLS = ("bash", "sh", "zsh", "dash", "sbatch", "qsub", "bsub", "ssh", "source", ".")
 _MADE = re.compile(rf"{MANY}+([^{UNREAD}]+=){UNREAD}+")  # an option that a branch may add
 
@@ -68,7 +69,8 @@ class Programs(Branches):
         """Note a command, or the commands that it hands to a shell."""
         held = self.script.held
         scripts = texts if _base(words[0]) in _SHELLS or _base(words[-1]) in _SHELLS else []
-        scripts = scripts + [held[f"{_base(w)}: text"] for w in words if isinstance(held.get(f"{_base(w)}: text"), str)]
+        run = (word for word in words if not _base(word).endswith(_SETTINGS))  # a file of settings is read, not run
+        scripts = scripts + [held[f"{_base(w)}: text"] for w in run if isinstance(held.get(f"{_base(w)}: text"), str)]
         inner = [one for text in scripts for one in self._inner(text, words)] or self._handed(words)
         for one in inner or [words]:
             if not self.doubts:

@@ -19,7 +19,7 @@ MOST_WORDS = 20_000  # in a list
 MOST_WORK = 5_000_000  # about a microsecond each, and most scripts need a thousandth
 CONDITION = "set under a condition or in a loop, which is not executed"
 _DYNAMIC = re.compile(
-    r"RANDOM|SRANDOM|SECONDS|LINENO|PWD|OLDPWD|_|U?E?UID|P?PID|SHLVL|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|REPLY|OPT\w+"
+    r"RANDOM|SRANDOM|SECONDS|LINENO|PWD|OLDPWD|_|U?E?UID|P?PID|SHLVL|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|REPLY|OPT(?:ARG|IND|ERR)"
     r"|BASH\w*|EPOCH\w+|COMP_\w+|COPROC|HISTCMD|MAPFILE"
 )
 _ENVIRONMENT = re.compile(  # set by any login, or by what launches jobs

@@ -11,7 +11,7 @@ from perfgrid.catalog import Catalog, Entry
 
 from ..tables import block_of, completed
 
-NOT_OF_MODEL = ("parameters", "active_parameters", "context_length", "published_precision")
+NOT_OF_MODEL = ("parameters", "active_parameters", "context_length", "published_context", "published_precision")
 OF_FAMILY = ("learned_positions", "dropout", "biases", "tied_embeddings")  # else taken from the name of a model
 
 

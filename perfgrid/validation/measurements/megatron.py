@@ -35,6 +35,10 @@ FLAGS = {  # arguments whose flag has another name or sense: argument -> value -
     "position_embedding_type": {"rope": "--position-embedding-type rope"},
     "gradient_accumulation_fusion": {"False": "--no-gradient-accumulation-fusion"},
 }
+PRINTED = re.compile(
+    r"\['([^',]+)'\]|AttnBackend\.(\w+)|torch\.(\w+)"
+)  # a list of one, a member, a type: as flags have them
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 LEFT_OUT = ("nnodes", "model")
 
 
@@ -133,11 +137,14 @@ def command_line(stated: Mapping[str, str]) -> str:
             **stated,
             "num_virtual_stages_per_pipeline_rank": stated.get("virtual_pipeline_model_parallel_size", "None"),
         }
-    for name, value in stated.items():
-        key = name.replace("_", "-")
+    for name, printed in stated.items():
+        key, value = (
+            name.replace("_", "-"),
+            PRINTED.sub(lambda found: found[1] or found[2] or DTYPES.get(found[3], found[3]), printed),
+        )
         if flag := FLAGS.get(name, {}).get(value):
             words.append(flag)
-        elif key in known and key not in LEFT_OUT and value not in (*UNSET, "False"):
+        elif (key in known or form.unpriced_row(key)) and key not in LEFT_OUT and value not in (*UNSET, "False"):
             row = form.keys.get(key)
             if row is None or form.has(row, form.versions[-1]):
                 words.append(f"--{key}" if value == "True" else f"--{key} '{value}'")

@@ -1,0 +1,67 @@
+"""How programs read the flags of their command lines: spellings, switches, abbreviations, numbers with suffixes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+_SUFFIXED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kKmMgGtT])")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How a program reads its words: the key of the word without a flag, flags without a value, flags with several.
+
+    ``names``: every flag that is known; patterns end in a star.
+    """
+
+    positional: str = ""
+    switches: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    abbreviated: bool = False  # an unambiguous beginning of a flag stands for it
+
+    def named(self, key: str) -> str:
+        """The known flag that a key is: in another spelling, or abbreviated; else the key itself."""
+        if key in self.names:
+            return key
+        spelled = self._spelled.get(hyphenated(key))
+        begun = {self._spelled[n] for n in self._spelled if self.abbreviated and n.startswith(hyphenated(key))}
+        return spelled or (begun.pop() if len(begun) == 1 and len(key) > 1 else key)
+
+    @cached_property
+    def _spelled(self) -> dict[str, str]:
+        return {hyphenated(name): name for name in sorted(self.names)}
+
+    def is_switch(self, key: str) -> bool:
+        """Whether a flag has no value."""
+        return any(matches(pattern, self.named(key)) for pattern in self.switches)
+
+    def is_list(self, key: str) -> bool:
+        """Whether a flag takes all words up to the next one."""
+        return any(matches(pattern, self.named(key)) for pattern in self.several)
+
+    def negated(self, key: str) -> str | None:
+        """The switch that ``no-...`` turns off; None for other keys."""
+        return key[3:] if hyphenated(key[:3]) == "no-" and key not in self.names and self.is_switch(key[3:]) else None
+
+
+def hyphenated(key: str) -> str:
+    """A key with hyphens for underscores, which programs take for each other."""
+    return key.replace("_", "-")
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
+    pattern, key = hyphenated(pattern), hyphenated(key)
+    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
+
+
+def suffixed(text: str) -> str:
+    """A number with a suffix of counts, in plain digits: k is 1000, K is 1024, and so on."""
+    found = _SUFFIXED.fullmatch(text.strip())
+    if found is None:
+        return text
+    place = "kmgt".index(found[2].lower()) + 1
+    return f"{float(found[1]) * (1000 if found[2].islower() else 1024) ** place:.0f}"

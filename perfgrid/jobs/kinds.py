@@ -1,0 +1,130 @@
+"""What a key is to perfgrid: known with effect, known without effect on time, memory and cost, or unknown.
+
+An unknown key whose name is that of a degree, a batch, a number format, recomputation, an adapter, offload, sharding,
+memory, a sequence or experts could change the answer: it stops the reader. Others are named in a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfgrid.catalog.reading import read_text
+
+from .arguments import hyphenated
+
+if TYPE_CHECKING:
+    from .formats import Format
+
+SUBJECTS = {  # what a key could change -> words of its name, a star for words that begin so
+    "the layout": (
+        *("parallel*", "degree", "tp", "pp", "cp", "dp", "ep", "etp", "vp", "sp", "pipeline*", "virtual", "replica*"),
+        *("replicate*", "shard*", "zero*", "fsdp*", "hsdp", "nodes", "nnodes", "nproc*", "gpus", "devices", "world"),
+        *("mesh", "ulysses*", "expert*", "moe", "stage*", "ranks", "ici", "dcn", "deepspeed"),
+    ),
+    "the batch": ("batch*", "microbatch*", "minibatch*", "mbs", "gbs", "minibs", "accumulat*", "grad_accum"),
+    "the number formats": (
+        *("precision*", "dtype*", "fp8*", "fp4*", "fp6*", "fp16*", "bf16*", "fp32*", "nvfp4", "mxfp8", "mxfp4", "int8"),
+        *("int4", "quant*", "float8", "amp", "half", "bits", "4bit", "8bit"),
+    ),
+    "recomputation": ("recompute*", "checkpointing", "remat*", "activation*"),
+    "which weights are trained": ("adapter*", "lora*", "qlora", "dora", "peft*", "freeze*", "frozen", "trainable"),
+    "what is kept in host memory": ("offload*",),
+    "the memory": ("memory", "buffer*"),
+    "the sequence": ("seq", "sequence*", "seqlen", "length*", "packing", "packed", "pack", "context", "window"),
+    "the optimizer": ("optimizer*", "optim", "muon", "adafactor", "moments"),
+    "the model": ("layers", "hidden", "heads", "ffn", "vocab", "width", "depth", "topk", "mtp", "attention"),
+}
+KEYS = Path(__file__).with_name("keys")
+OFF = (
+    "",
+    "null",
+    "none",
+    "false",
+    "no",
+    "off",
+    "0",
+    "0.0",
+    "[]",
+    "{}",
+)  # values with which an unknown key is not in effect
+EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN = "with effect", "without effect", "not modelled", "unknown"
+KINDS = (EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN)
+_PATTERNS = [
+    (subject, re.compile(f"(?:{'|'.join(word.replace('*', '.*') for word in words)})"))
+    for subject, words in SUBJECTS.items()
+]
+_WORDS = re.compile(r"[^a-z0-9]+")
+
+
+def could_change(key: str, value: str = "on") -> str:
+    """What an unknown key could change, by the words of its name; empty for nothing, and for a key that is off."""
+    words = list(filter(None, _WORDS.split(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower())))
+    found = next((subject for subject, pattern in _PATTERNS if any(map(pattern.fullmatch, words))), "")
+    single = found == "the layout" and value == "1"  # a group of one
+    return "" if single or value.strip().lower() in OFF else found
+
+
+def covers(pattern: str, key: str, strict: bool) -> bool:
+    """Whether a pattern of a table is about a key.
+
+    A star stands for any end; in a strict table not of a key that could matter by its name, unless the star is doubled.
+    """
+    pattern, key = hyphenated(pattern), hyphenated(key)
+    if not pattern.endswith("*"):
+        return key == pattern
+    begun = key.startswith(pattern.rstrip("*"))
+    return begun and (not strict or pattern.endswith("**") or not could_change(key))
+
+
+def kind_of(form: Format, key: str) -> str:
+    """What a key is to a format; ``no-...`` of a switch is that switch."""
+    key = form.arguments.negated(key) or key
+    name = next((one for one in (key, key.replace("-", "_")) if form.matters(one)), None)
+    if name is not None:
+        return EFFECT
+    kinds = [_unstated(form, form.name_of(one)) for one in dict.fromkeys((key, key.replace("-", "_")))]
+    return min(kinds, key=KINDS.index)
+
+
+def _unstated(form: Format, name: str) -> str:
+    if form.unpriced_row(name) is not None:
+        return NOT_MODELLED
+    why = form.reason_to_ignore(name)
+    return UNKNOWN if why is None else NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT
+
+
+@dataclass(frozen=True)
+class Count:
+    """Keys of a format by kind: ``of`` its own program, as its parser or its configurations list them, or of the table.
+
+    ``stopping``: unknown keys that stop the reader. Where no list is kept, what is unknown is not counted: None.
+    """
+
+    kinds: Mapping[str, int | None]
+    of: str
+    stopping: int | None
+
+
+def keys_of(form: Format) -> list[str]:
+    """The keys of the program of a format, as its parser or its configurations list them; none where none are kept."""
+    path = KEYS / f"{form.name}.txt"
+    return [line.split("\t")[0] for line in read_text(path).splitlines()] if path.exists() else []
+
+
+def counted(form: Format) -> Count:
+    """How many keys of a format are known with effect, without effect, not modelled and unknown."""
+    if not (listed := keys_of(form)):
+        table = Counter({EFFECT: len(form.by_name) + len(form.renamed)})
+        for why, keys in form.ignored.items():
+            table[NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT] += len(keys)
+        table[NOT_MODELLED] += sum(len(row.keys) for row in form.unpriced)
+        return Count({kind: table[kind] for kind in KINDS} | {UNKNOWN: None}, "its table", None)
+    found = {key: kind_of(form, key) for key in listed}
+    stopping = sum(form.strict and kind == UNKNOWN and bool(could_change(key)) for key, kind in found.items())
+    kinds = Counter(found.values())
+    return Count({kind: kinds[kind] for kind in KINDS}, f"{len(listed)} keys of the program", stopping)

@@ -1,0 +1,229 @@
+"""The verdict on a job: whether it fits or starts, and what it reaches; as the study of the job says.
+
+Of training and of servers under a load the study is that of `study_content`, so that the numbers are those of
+`perfgrid.best` of the saved study. What a server holds needs no load: weights, room for the cache, the longest context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.prediction_intervals import intervals
+from perfgrid.catalog import Catalog
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.grid.dataset import CONCERNING
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.study import Study, build_study
+
+from .deployments import POOLS
+from .design import study_content
+from .job import UNKNOWN, Job
+from .suggest_pools import interval_of_pools
+from .suggestions import AXIS, aim_of, with_own_model
+
+LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests", "pools", "prefill_replicas")
+HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
+HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity")
+REACHED = {
+    "training": ("step_time", "tokens_per_second"),
+    "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
+}
+UNMODELLED = "not modelled, though it may"  # how the reason of a format begins for keys that would change the verdict
+USUAL_CONTEXT = 8192  # where neither the model nor the launch states a limit
+ROUNDS, LENGTHS = 3, 257  # of the search for the longest context: 2**24 tokens to one
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one device of a server holds, in bytes, and what its cache is good for, in tokens and sequences.
+
+    ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
+    longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
+    take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
+    ``short``: bytes that it lacks to start.
+    """
+
+    pool: str
+    devices: int
+    replicas: int
+    capacity: float
+    weights: float
+    working: float
+    reserved: float
+    room: float
+    cache: float
+    cache_tokens: int
+    context: int
+    limit: int
+    stated: bool
+    sequences: int
+    starts: bool
+    short: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a job needs and reaches on a device.
+
+    ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``fits`` and ``why_not``: of the
+    job, None without a load; ``reached``: quantity -> value, low, high of 90 of 100 measurements; ``lacking``: what is
+    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known.
+    """
+
+    device: str
+    devices: int
+    held: tuple[Held, ...] = ()
+    memory: float | None = None
+    capacity: float | None = None
+    fits: bool | None = None
+    why_not: tuple[str, ...] = ()
+    reached: Mapping[str, tuple[float, float, float]] | None = None
+    lacking: str = ""
+    uncounted: tuple[str, ...] = ()
+
+
+def verdict_of(
+    job: Job, device: str, catalog: Catalog, topology: str | None = None, software: str | None = None
+) -> Verdict:
+    """The verdict on a job on a device of the catalog. PerfgridError for what its study refuses."""
+    found = Verdict(device, int(job.values.get("devices", 0)), uncounted=_uncounted(job))
+    serving = job.format.workload == "inference"
+    if serving and job.model is not None:
+        pools = job.pools or {"": job}
+        found = replace(found, held=tuple(held_by(p, one, device, catalog, software) for p, one in pools.items()))
+    try:
+        content = study_content(job, device, topology, software)
+    except PerfgridError as error:
+        return replace(found, lacking=str(error))
+    known = with_own_model(job, catalog)
+    if not job.pools:
+        return _under_load(found, job, build_study(content, "the job", known))
+    whole = _under_load(found, job, join_pools(content, catalog=known))
+    if whole.reached is None:
+        return whole
+    own = {aim_of(job): interval_of_pools(job, content, known)}
+    return replace(whole, reached={**whole.reached, **own})
+
+
+def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
+    """The verdict with what the study of a job says."""
+    training = job.format.workload == "training"
+    names = REACHED[job.format.workload]
+    names = names if training else (aim_of(job), *names[1:])
+    held = ("memory_per_device", "hbm_capacity")
+    outputs = [*names, *(() if job.pools else held)]
+    grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
+    why_not = reasons(grid, names[0])
+    reached = {}
+    for name in names if not why_not else ():
+        if job.pools:  # their times are joined; of the ends only those of the aim are known
+            reached[name] = (float(grid[name].values), np.nan, np.nan)
+            continue
+        one = intervals(study, [(0,) * len(study.space.axes)], name)[0]
+        reached[name] = (one.value, one.low, one.high)
+    memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
+    return replace(
+        found, memory=memory, capacity=capacity, fits=not why_not, why_not=tuple(why_not), reached=reached or None
+    )
+
+
+def _fullest(study: Study) -> tuple[float, float]:
+    """Memory that a device of the fuller one of two pools needs, and has."""
+    columns = {n: float(v[0]) for axis in study.space.axes for n, v in axis.columns.items() if "_memory_" in n}
+    of = [(columns[f"{p}_memory_per_device"], columns[f"{p}_memory_capacity"]) for p in POOLS]
+    return max(of, key=lambda pair: pair[0] / pair[1])
+
+
+def reasons(found: xr.Dataset, output: str) -> list[str]:
+    """Why the one design of a result is not feasible, for an output."""
+    names = str(found[output].attrs.get(CONCERNING, "")).split()
+    return [str(found[name].attrs["reason"]) for name in names if not bool(np.all(found[name].values))]
+
+
+def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | None = None) -> Held:
+    """What a server holds, without a load: see `Held`."""
+    values = {n: v for n, v in job.values.items() if n not in LOAD}
+    stated = int(values.pop("context_limit", 0) or 0)
+    limit = stated or _published(job)
+    fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
+    server = replace(job, values=values, pools={})
+    length = limit or USUAL_CONTEXT
+    grid = _at_lengths(server, [length], device, catalog, software)
+    of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
+    context = length
+    if of["sequence_cache_memory"] > of["cache_capacity"] or not limit:
+        context = _longest(server, of["cache_capacity"], limit or 2**24, device, catalog, software)
+    if fitted and context < limit:
+        limit = length = context
+        grid = _at_lengths(server, [max(length, 1)], device, catalog, software)
+        of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
+    whole = job.format.whole_context and bool(limit) and not fitted
+    needed = of["sequence_cache_memory"] if whole else 0.0
+    short = max(needed - min(of["cache_room"], of["cache_capacity"]), 0.0)
+    return Held(
+        pool,
+        int(job.values.get("devices", 1)),
+        int(job.values.get("dp", 1)),
+        of["hbm_capacity"],
+        of["weight_memory"],
+        of["workspace_memory"],
+        of["reserved_memory"],
+        of["cache_room"],
+        of["cache_capacity"],
+        int(of["cache_capacity"] / of["sequence_cache_memory"] * length),
+        context,
+        limit,
+        bool(stated),
+        int(of["largest_batch"]),
+        short == 0 and context > 0,
+        short,
+    )
+
+
+def _published(job: Job) -> int:
+    """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
+    known: Mapping[str, Any] = job.model.values if job.model else {}
+    return int(known.get("published_context") or known.get("context_length") or 0)
+
+
+def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:
+    """Tokens of the longest request whose cache fits a room, at most so many."""
+    low, high = 0, most
+    for _ in range(ROUNDS):
+        lengths = np.unique(np.linspace(low, high, LENGTHS).round().astype(int))
+        lengths = lengths[lengths > 0]
+        grid = _at_lengths(job, lengths.tolist(), device, catalog, software)
+        needed = np.broadcast_to(np.ravel(grid["sequence_cache_memory"].values), len(lengths))
+        fitting = lengths[needed <= room]
+        low = int(fitting.max(initial=low))
+        high = int(lengths[needed > room].min(initial=high))
+        if high - low <= 1:
+            break
+    return most if high == most and low >= most else low
+
+
+def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> xr.Dataset:
+    """What a device of a server holds with requests of some lengths."""
+    stated = {"prompt_tokens": 1, "output_tokens": 1, "batch_rule": "memory"}
+    content: dict[str, Any] = study_content(replace(job, values=job.values | stated), device, None, software)
+    content |= {"outputs": list(HELD)}
+    content.pop("best")
+    parameters = dict(content["workload_parameters"])
+    del parameters["prompt_tokens"], parameters["output_tokens"]
+    rows = {"prompt_tokens": [max(n - 1, 1) for n in lengths], "output_tokens": [1] * len(lengths)}
+    axis = {"labels": [f"n{i}" for i in range(len(lengths))], "zip": rows}
+    content |= {"workload_parameters": parameters, "axes": content["axes"] | {AXIS: axis}}
+    return evaluate(build_study(content, "the job", with_own_model(job, catalog))).squeeze(drop=True)
+
+
+def _uncounted(job: Job) -> tuple[str, ...]:
+    """Keys of a job that would change its verdict, and that are not modelled or not known."""
+    pools = [row for one in job.pools.values() for row in one.ignored]
+    rows = [row for row in pools or job.ignored if row[2].startswith((UNMODELLED, UNKNOWN))]
+    return tuple(dict.fromkeys(f"{key} {value}".strip() for key, value, _ in rows))

@@ -1,0 +1,326 @@
+"""Every key is known with effect, known without, or unknown; what could matter and is not known stops the reader."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from typer.testing import CliRunner
+
+from perfgrid.cli.main import app
+from perfgrid.engine.errors import PerfgridError, one_line
+from perfgrid.jobs.formats import USUAL, format_of, formats, glossary
+from perfgrid.jobs.kinds import (
+    KEYS,
+    KINDS,
+    NO_EFFECT,
+    NOT_MODELLED,
+    UNKNOWN,
+    could_change,
+    counted,
+    covers,
+    keys_of,
+    kind_of,
+)
+from perfgrid.jobs.read import read_job
+from perfgrid.jobs.reader import Reader
+from perfgrid.jobs.recognise import recognised
+from perfgrid.jobs.settings import Settings
+from perfgrid.jobs.words import in_list
+
+from .test_bad_input import BATCH, megatron
+
+STRICT = sorted(name for name, form in formats().items() if form.strict)
+
+
+@pytest.mark.parametrize(
+    ("key", "subject"),
+    [
+        ("--moe-frob-parallel-size", "the layout"),
+        ("model.foo_degree", "the layout"),
+        ("GLOBAL_BATCH", "the batch"),
+        ("training.frob_dtype", "the number formats"),
+        ("remat_frob", "recomputation"),
+        ("trainer.loraTargets", "which weights are trained"),
+        ("kv_offload_frob", "what is kept in host memory"),
+        ("frob-memory", "the memory"),
+        ("frob.sequence_frob", "the sequence"),
+        ("optimizer.frob", "the optimizer"),
+        ("num_frob_layers", "the model"),
+        ("frobnicate", ""),
+        ("tensorboard_dir", ""),
+        ("log.frequency", ""),
+    ],
+)
+def test_what_a_key_could_change_is_in_its_name(key, subject):
+    assert could_change(key) == subject
+    assert not any(could_change(key, off) for off in ("false", "null", "None", "0", ""))
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_an_unknown_key_that_could_matter_stops_every_strict_format(name):
+    """One that could not is listed; one that the user leaves out, too."""
+    form, version = format_of(name)
+    for key, stops in (("frob_parallel_size", True), ("frobnicate_it", False)):
+        for left_out in ((), (key,)):
+            settings = Settings(values={key: "4"}, files={key: "job.x"})
+            reader = Reader(form, version, settings, left_out)
+            if stops and not left_out:
+                with pytest.raises(
+                    PerfgridError, match=r"^job.x: \S*frob.parallel.size 4 is unknown .* the layout"
+                ) as error:
+                    reader.state({}, "")
+                assert one_line(str(error.value)) == str(error.value)
+                assert "--ignore " in str(error.value)
+            else:
+                reader.state({}, "")
+                assert any(why.startswith(UNKNOWN) for _, _, why in reader.ignored)
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_a_value_that_no_case_has_stops_every_strict_format(name):
+    """Words of keys that a table knows; a quantity that the user states takes the place of the word."""
+    form, _ = format_of(name)
+    own = {key for case in form.cases for key in case.contains} | {*form.keys}
+    rows = {key for case in form.cases for key, word in case.keys.items() if not isinstance(word, bool)}
+    checked = 0
+    for key in sorted(rows):
+        words = [word for case in form.cases if key in case.keys for word in in_list(case.keys[key])]
+        if key in own or any(isinstance(word, bool) or "*" in str(word) for word in words):
+            continue
+        rows_of = [case for case in form.cases if key in case.keys]
+        version = next(v for v in reversed(form.versions) if any(form.has(row, v) for row in rows_of))
+        reader = Reader(form, version, Settings(values={key: "frob"}, files={key: "job.x"}))
+        with pytest.raises(PerfgridError, match="frob is not understood"):
+            reader.state({}, "")
+        first = next(c.quantity for c in form.cases if key in c.keys)
+        if first in glossary():
+            word = next(c.value for c in form.cases if c.quantity == first and c.value != USUAL)
+            again = Reader(form, version, Settings(values={key: "frob"}, files={key: "job.x"}))
+            again.state({first: word}, "")
+            assert again.found[first] == word
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_what_is_known_and_not_modelled_stops_by_name_unless_it_is_off(name):
+    form, version = format_of(name)
+    for row in form.unpriced:
+        key = row.keys[0].replace("*", "x")
+        for value, off in (("frob", "*" in row.harmless), ("false", True), *((word, True) for word in row.harmless)):
+            reader = Reader(form, version, Settings(values={key: value}, files={key: "job.x"}))
+            if off:
+                reader.state({}, "")
+                assert any("not in effect" in why for _, _, why in reader.ignored)
+                continue
+            with pytest.raises(PerfgridError, match="is not modelled"):
+                reader.state({}, "")
+            if row.quantity:
+                again = Reader(form, version, Settings(values={key: value}, files={key: "job.x"}))
+                again.state({row.quantity: glossary()[row.quantity].word(glossary()[row.quantity].default_value)}, "")
+
+
+@pytest.mark.parametrize("name", sorted(formats()))
+def test_what_the_user_states_never_replaces_what_a_file_states(name):
+    """One rule for keys and for cases: another value is one line with both, the same value is taken."""
+    form, _ = format_of(name)
+    tried = 0
+    for case in form.cases:
+        others = [c.value for c in form.cases if c.quantity == case.quantity and c.value not in (case.value, USUAL)]
+        plain = {k: w[0] if isinstance(w, list) else w for k, w in case.keys.items() if w is not False}
+        plain |= case.contains
+        if (
+            case.quantity not in glossary()
+            or case.value == USUAL
+            or not others
+            or not plain
+            or "*" in str(plain)
+            or not case.read
+        ):
+            continue
+        versions = [v for v in form.versions if form.has(case, v)]
+        settings = {key: None if word == "null" else word for key, word in plain.items()}
+        reader = Reader(
+            form, versions[-1], Settings(values=dict(settings), files=dict.fromkeys(settings, "job.x")), settings
+        )
+        reader.state({}, "")
+        if reader.found.get(case.quantity) != case.value:
+            continue  # another case takes these keys first
+        again = Reader(
+            form, versions[-1], Settings(values=dict(settings), files=dict.fromkeys(settings, "job.x")), settings
+        )
+        with pytest.raises(PerfgridError, match=f"^job: {case.quantity} is .* by .*, not "):
+            again.state({case.quantity: others[0]}, "job: ")
+        same = Reader(
+            form, versions[-1], Settings(values=dict(settings), files=dict.fromkeys(settings, "job.x")), settings
+        )
+        same.state({case.quantity: case.value}, "job: ")
+        tried += 1
+    assert tried or not form.cases
+
+
+def test_set_over_a_flag_is_refused_and_over_a_default_is_taken():
+    with pytest.raises(PerfgridError, match=r"run.sh: precision is bf16 by --bf16, not fp8: change the file, or leave"):
+        megatron(BATCH, stated={"precision": "fp8"})
+    with pytest.raises(PerfgridError, match=r"run.sh: microbatch is 2 by --micro-batch-size, not 1"):
+        megatron(BATCH, stated={"microbatch": 1})
+    assert megatron(BATCH, stated={"recompute": "full"}).values["recompute"] == "full"
+    assert megatron(BATCH, stated={"schedule": "zb_h1"}).values["schedule"] == "zb_h1"
+    assert megatron(f"{BATCH} --overlap-grad-reduce", stated={"dp_overlap": 0.5}).values["dp_overlap"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("", (None, None, None)),
+        ("--grad-reduce-in-bf16", (2, 16, 48)),
+        ("--accumulate-allreduce-grads-in-fp32", (4, 12, 42)),
+        ("--main-grads-dtype bf16 --use-precision-aware-optimizer", (2, 12, 34)),
+        ("--grad-reduce-in-bf16 --use-precision-aware-optimizer --main-grads-dtype fp32", (2, 16, 48)),
+        (
+            "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+            (2, 8, 26),
+        ),
+        (
+            "--use-precision-aware-optimizer --main-params-dtype fp16 --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16",
+            (None, 5, None),
+        ),
+    ],
+)
+def test_formats_of_gradients_and_optimizer_have_effect(flags, found):
+    """Bytes a parameter of gradients, of the optimizer's state, and of traffic of its step."""
+    values = megatron(f"{BATCH} --use-distributed-optimizer {flags}").values
+    names = ("gradient_size", "optimizer_state_size", "optimizer_traffic")
+    assert all(want is None or values.get(name) == want for name, want in zip(names, found, strict=True))
+    assert bool(values.get("optimizer_state_size")) == bool(flags)
+    if "exp-avg-dtype" in flags:
+        with pytest.raises(
+            PerfgridError, match=r"(exp-avg|main-params)-dtype .* without a known value of --use-precision-aware"
+        ):
+            megatron(f"{BATCH} {flags.replace('--use-precision-aware-optimizer', '')}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ("full", ("full", None)),
+        ("minimal", ("selective", True)),
+        ("minimal_with_context", ("none", True)),
+        ("minimal_flash", ("none", True)),
+        *(
+            (name, None)
+            for name in ("save_dot_except_mlp", "save_dot_with_context_except_mlp", "save_dot_except_mlpwi")
+        ),
+        *(
+            (name, None)
+            for name in ("save_qkv_proj", "save_out_proj", "qkv_proj_offloaded", "minimal_offloaded", "custom")
+        ),
+    ],
+)
+def test_policies_of_rematerialisation_are_what_perfgrid_can_say_or_stop_by_name(policy, found):
+    text = f"train model_name=llama3.1-8b ici_fsdp_parallelism=8 per_device_batch_size=1 remat_policy={policy}"
+    if found is None:
+        with pytest.raises(PerfgridError, match=f"remat_policy {policy} is not understood .known: full, minimal"):
+            read_job(text, format="maxtext")
+        assert read_job(text, format="maxtext", stated={"recompute": "full"}).values["recompute"] == "full"
+        return
+    values = read_job(text, format="maxtext").values
+    assert (values["recompute"], values.get("recompute_norms")) == found
+    assert values.get("recompute_activation_function") == found[1]
+
+
+@pytest.mark.parametrize("word", ["True", "true", "1", "yes", "on"])
+@pytest.mark.parametrize("off", ["False", "false", "0", "no", "off"])
+def test_booleans_are_read_in_every_spelling(word, off):
+    job = megatron(f"{BATCH} --sequence-parallel={word} --use-distributed-optimizer={off}")
+    assert (job.values["sequence_parallel"], job.values["zero"]) == (True, 0)
+    bridge = f"train model.sequence_parallel={word} ddp.use_distributed_optimizer={off} train.micro_batch_size=1"
+    values = read_job(bridge, format="megatron-bridge").values
+    assert (values["sequence_parallel"], values["zero"]) == (True, 0)
+
+
+AXOLOTL = """base_model: meta-llama/Llama-3.1-8B
+adapter: lora
+lora_r: 16
+sequence_len: 4096
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+num_epochs: 1
+optimizer: adamw_torch
+learning_rate: 0.0002
+bf16: auto
+gradient_checkpointing: true
+"""
+
+
+def test_a_file_of_another_program_is_not_read_as_megatron_bridge():
+    with suppress(PerfgridError):
+        assert recognised({"a.yaml": AXOLOTL}) not in ("megatron-bridge", "nemo-2", "nemo-1")
+    unknown = "".join(f"model.foo_{letter}: 1\n" for letter in "abcd")
+    text = f"{unknown}model.seq_length: 4096\ntrain.micro_batch_size: 2\n"
+    with pytest.raises(PerfgridError, match=r"4 of 6 keys are of none, such as model.foo_a.*megatron-bridge .2."):
+        read_job({"a.yaml": text})
+
+
+def test_stars_cover_no_key_that_could_matter():
+    assert covers("a.log_*", "a.log_interval", True)
+    assert not covers("a.*", "a.batch_size", True)
+    assert covers("a.**", "a.batch_size", True)
+    assert covers("a.*", "a.batch_size", False)
+
+
+def test_a_command_counts_the_keys_of_every_format():
+    data = json.loads(CliRunner().invoke(app, ["read-job", "--formats", "--json"]).stdout)
+    assert data.keys() == formats().keys()
+    shown = CliRunner().invoke(app, ["read-job", "--formats"], env={"COLUMNS": "160"}).stdout
+    for name, form in formats().items():
+        count = counted(form)
+        assert {kind: data[name][kind] for kind in KINDS} == count.kinds
+        assert name in shown
+        if listed := keys_of(form):
+            assert sum(number or 0 for number in count.kinds.values()) == len(listed)
+            assert count.stopping is not None
+    assert data["megatron-lm"][UNKNOWN] == 0
+    assert data["torchtitan"][UNKNOWN] == data["primus"][UNKNOWN] == data["nemo-1"][UNKNOWN] == 0
+    assert kind_of(formats()["megatron-lm"], "lr") == NO_EFFECT
+    assert kind_of(formats()["megatron-lm"], "optimizer") == NOT_MODELLED
+
+
+def test_a_shape_beside_the_name_of_a_model_holds():
+    text = "train model_name=llama3.1-8b ici_fsdp_parallelism=8 per_device_batch_size=1 base_mlp_dim=8192"
+    job = read_job(text, format="maxtext")
+    assert job.model is not None
+    assert (job.own, job.model.values["ffn_size"], job.model.values["layers"]) == (True, 8192, 32)
+    assert any("but ffn_size 8192" in why for _, _, why in job.assumed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "quantity"),
+    [
+        ("--recompute-granularity $GRANULARITY", "recompute"),
+        ("--fp8-format $(choose)", "precision"),
+        ("--cp-comm-type ${COMM}", "cp_method"),
+    ],
+)
+def test_a_word_that_is_not_read_is_no_default(flags, quantity):
+    with pytest.raises(PerfgridError, match=rf"{flags.split()[0]} .*is not read: .* give --set {quantity}="):
+        megatron(f"{BATCH} {flags}")
+    default = glossary()[quantity].word(glossary()[quantity].default_value)
+    stated = {quantity: "bf16" if quantity == "precision" else default}
+    assert megatron(f"{BATCH} {flags}", stated=stated).values[quantity] == stated[quantity]
+    if quantity == "precision":  # what is read of the others does not decide
+        assert megatron(f"{BATCH} {flags}", stated={"precision": "fp8"}).values["precision"] == "fp8"
+    assert megatron(f"{BATCH} {flags}", ignore=[flags.split()[0]]).values["devices"] == 16
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "maxtext"])
+def test_the_defaults_of_a_program_stop_nothing(name):
+    """Files that state every default, such as a base configuration, are read."""
+    form, version = format_of(name)
+    for line in (KEYS / f"{name}.txt").read_text().splitlines():
+        key, kind, _, default = (*line.split("\t"), "", "", "")[:4]
+        if kind == "switch" or not default:
+            continue
+        key = key if name == "megatron-lm" else key.replace("-", "_")
+        value = default.rpartition(".")[2].lower() if default.rpartition(".")[2].isupper() else default
+        Reader(form, version, Settings(values={key: value}, files={key: "job.x"})).state({}, "")
