@@ -71,8 +71,8 @@ def serve_pools(
     """
     if (rate is None) == (clients is None):
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
-    prompt, output = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
-    (prompt, output), lengths = lengths_of(prompt, output)
+    asked_lengths = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
+    (prompt, output), lengths = lengths_of(*asked_lengths)
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     precision = None if precision is None else format_of(precision)[0]
     devices = stated(devices, "devices", "devices")
