@@ -5,30 +5,34 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
+from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
+from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
-from perfgrid.jobs.verdict import verdict_of
+from perfgrid.jobs.suggestions import aim_of
+from perfgrid.jobs.verdict import study_of, verdict_of
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
+from perfgrid.study.ledger import Origin
 from perfgrid.study.study import build_study, setting_of
 
 from .arguments import on_device
 from .job_formats import show_formats
-from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+from .options import AsJson, Assumptions, CatalogFiles, Overwrite, Software, Topology, Wide
 from .verdicts import NO_DEVICE, print_verdict, verdict_data
 
 GAINS = {  # what a suggestion gains, by what the job is judged by
@@ -71,6 +75,7 @@ def read_job_command(
     suggestions: Annotated[
         bool, Option("--suggest", help="List changes of the job's settings that are predicted to make it faster.")
     ] = False,
+    assumptions: Assumptions = False,
     output: Annotated[Path | None, Option("--output", "-o", help="Study to write (.toml).")] = None,
     catalog: CatalogFiles = None,
     overwrite: Overwrite = False,
@@ -102,8 +107,16 @@ def read_job_command(
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
     verdict = None if device is None else verdict_of(job, device, known, topology, software)
+    inputs: tuple[Any, ...] = ()
+    if assumptions:
+        if device is None or job.pools:
+            raise PerfgridError("--assumptions needs the device of the job (--on), and is for one pool")
+        study = study_of(job, study_content(job, device, topology, software), known)
+        runs: dict[str, Origin] = {"software": origin("--software", software, f"{job.format.title} runs on it")}
+        inputs = (study, {}, aim_of(job), job.origins(stated) | runs)
     if as_json:
         data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
+        data |= {"inputs": assumptions_data(*inputs)} if inputs else {}
         print_json(data | ({"suggestions": _suggested(found)} if found else {}))
         return
     print_job(job)
@@ -113,6 +126,8 @@ def read_job_command(
         out.print(NO_DEVICE)
     else:
         print_verdict(verdict)
+    if inputs:
+        print_assumptions(*inputs, of_what="job")
     if output is not None:
         out.print(f"saved {output}")
 

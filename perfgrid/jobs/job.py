@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfgrid.catalog import Entry
+from perfgrid.study.ledger import Origin
 
 from .formats import Format
 
@@ -45,6 +46,18 @@ class Job:
     def stated(self) -> dict[str, str]:
         """What the files have for each key, as text."""
         return {key: text for key, text, _ in (*self.ignored, *self.understood)}
+
+    def origins(self, settings: Iterable[str] = ()) -> dict[str, Origin]:
+        """Where each quantity comes from, as of `perfgrid.study.ledger`: a key, an option, or why it is assumed.
+
+        ``settings``: quantities that the user states beside the files.
+        """
+        found: dict[str, Origin] = dict.fromkeys(self.values, ("implied", self.format.title))
+        found |= {name: ("assumed", why) for name, _, why in self.assumed}
+        for key, _, meaning in self.understood:
+            found |= {name: ("stated", key) for part in meaning.split(", ") if (name := part.partition(" = ")[0])}
+        found |= {name: ("stated", f"--set {name}") for name in settings}
+        return {"model": ("stated", "the job"), "device": ("stated", "--on")} | found
 
     def with_model(self, model: Entry, own: bool) -> Job:
         """The job of a model."""

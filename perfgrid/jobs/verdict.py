@@ -103,12 +103,17 @@ def verdict_of(
         return replace(found, lacking=str(error))
     known = with_own_model(job, catalog)
     if not job.pools:
-        return _under_load(found, job, build_study(content, "the job", known))
+        return _under_load(found, job, study_of(job, content, catalog))
     whole = _under_load(found, job, join_pools(content, catalog=known))
     if whole.reached is None:
         return whole
     own = {aim_of(job): interval_of_pools(job, content, known)}
     return replace(whole, reached={**whole.reached, **own})
+
+
+def study_of(job: Job, content: Mapping[str, Any], catalog: Catalog) -> Study:
+    """The study of a job from its content; PerfgridError for what is wrong in it."""
+    return build_study(content, "the job", with_own_model(job, catalog))
 
 
 def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:

@@ -253,3 +253,17 @@ def test_assumptions_on_the_screen_and_in_json_decide(tmp_path):
         "expert_imbalance 1",
     ):
         assert words in text
+
+
+def test_the_inputs_of_a_job_name_its_keys(tmp_path):
+    script = "torchrun --nnodes 8 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 --seq-length 4096 "
+    (tmp_path / "job.sh").write_text(script + "--micro-batch-size 1 --global-batch-size 256 --bf16\n")
+    found = run(
+        tmp_path, ["read-job", "job.sh", "--model", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--assumptions", "--json"]
+    )
+    inputs = {one["quantity"]: (one["status"], one["by"]) for one in json.loads(found.out)["inputs"]}
+    assert inputs["sequence_length"] == ("stated", "--seq-length")
+    assert inputs["precision"] == ("stated", "--bf16")
+    assert inputs["software"][0] == "assumed"
+    assert inputs["recompute"][0] == "assumed"
+    assert inputs["device"] == ("stated", "--on")

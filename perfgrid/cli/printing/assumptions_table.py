@@ -23,7 +23,11 @@ def outputs_moved(study: Study, objective: str) -> list[str]:
 
 
 def print_assumptions(
-    study: Study, at: Mapping[str, Any], objective: str, origins: Mapping[str, Origin] | None = None
+    study: Study,
+    at: Mapping[str, Any],
+    objective: str,
+    origins: Mapping[str, Origin] | None = None,
+    of_what: str = "best design",
 ) -> None:
     """The inputs of a design, what is stated first; those that move nothing are counted."""
     of = outputs_moved(study, objective)
@@ -32,7 +36,7 @@ def print_assumptions(
     rows = [(one.status, one.quantity, one.value, one.by, *_effects(one, of)) for one in some if _in_table(one)]
     headers = ("status", "input", "value", "from", *of)
     out.print()
-    out.print("Inputs of the best design; the last columns: what 1% more of an input changes")
+    out.print(f"Inputs of the {of_what}; the last columns: what 1% more of an input changes")
     print_table(headers, rows, right=headers[4:], prose=headers[2:4], groups=1)
     still = [one for one in some if not _in_table(one)]
     for status, by in dict.fromkeys((one.status, one.by) for one in still):
