@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.answers.entries import with_device
 from perfgrid.catalog import Catalog, Variable, load_catalog
 from perfgrid.catalog.loader import entry_of
 from perfgrid.engine.errors import PerfgridError
@@ -34,8 +33,7 @@ BASES: dict[str, dict[str, Any]] = {
 CHANGED, REFUSED, NAMED, EXCEPTED, SILENT = "changed", "refused", "named", "excepted", "silent"
 WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
 EXCEPTIONS = {  # quantities of which a statement may be silent, and why
-    "synchronous_matrix_share": "the products of the designs are full of work for every instruction",
-    "lane_rate": "whole lanes of every rate: the networks of the designs fill theirs",
+    "lane_rate": "a limit on the neighbours of direct networks, which none of the designs reaches",
 }
 LAYOUT = ("devices", "tp", "pp", "dp")
 OWN = "stated-here"  # name of an entry of a user's file
@@ -137,7 +135,7 @@ def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
     if variable.of not in content["axes"]:
         return None
     if way == "bracket":
-        catalog, new = with_device(catalog, f"{entry}[{name}={_text(value)}]")
+        catalog, new = catalog.named("device", f"{entry}[{name}={_text(value)}]")
     else:
         new = OWN
         own_values: dict[str, Any] = (
