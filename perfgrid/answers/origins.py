@@ -7,13 +7,15 @@ from typing import Any
 
 from perfgrid.study.ledger import Origin
 
+LAYOUT = ("tp", "cp", "pp", "dp", "ep", "etp", "chunks")
+
 
 def origin(option: str, given: Any, otherwise: str) -> Origin:
     """By the option, or where it is not given by what is taken instead."""
     return ("stated", option) if given is not None else ("assumed", f"{otherwise} ({option})")
 
 
-def of_all(searched: Iterable[str]) -> dict[str, Origin]:
-    """What options of every question state: the model and the devices; and the axes of designs, which are no inputs."""
-    named: dict[str, Origin] = {"model": ("stated", "MODEL"), "device": ("stated", "--on")}
-    return named | dict.fromkeys(searched)
+def of_all(searched: Iterable[str], devices: Origin = ("stated", "--devices")) -> dict[str, Origin]:
+    """What options of every question state: model, devices, their number; axes and degrees of designs are no inputs."""
+    named: dict[str, Origin] = {"model": ("stated", "MODEL"), "device": ("stated", "--on"), "devices": devices}
+    return dict.fromkeys((*searched, *LAYOUT)) | named

@@ -128,13 +128,13 @@ def serve(
         "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
         "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
         "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
-        "request_rate": ("stated", "--rate"),
+        "request_rate": origin("--rate", rate, "none"),
         "loop_requests": origin("--requests", requests, f"{PER_CLIENT} of each client"),
         "batch_rule": ("implied", "--rate, --clients or neither"),
-        "limit_statistic": ("stated", "--statistic"),
-        "prompt_variation": ("stated", "--variation"),
-        "output_variation": ("stated", "--variation"),
-        "length_distribution": ("implied", "--variation"),
+        "limit_statistic": origin("--statistic", None if statistic == "mean" else statistic, "mean"),
+        "prompt_variation": origin("--variation", variation, "all are of one length"),
+        "output_variation": origin("--variation", variation, "all are of one length"),
+        "length_distribution": origin("--variation", variation, "all are of one length"),
         "weight_precision": origin("--precision", precision, "as published"),
         "kv_precision": origin("--precision", precision, "as published"),
         "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
@@ -186,6 +186,7 @@ def serve(
     words += ["lengths that vary"] if varied else []
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} clients"] if clients is not None else []
+    words += [f"{requests:,} requests"] if requests is not None else []
     kept_within = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
     of = f"{statistic} of " if statistic != "mean" else ""
     words += [f"{of}{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in kept_within.items()]
@@ -217,7 +218,8 @@ def serve(
     values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
-    origins |= of_all(axis for axis in axes if axis not in ("model", "system"))
+    sizes = origin("--devices", devices, "those that are tried")
+    origins |= of_all((axis for axis in axes if axis not in ("model", "system")), sizes)
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
     details, whole = ", ".join(words), asked.stated(**values)

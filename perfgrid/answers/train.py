@@ -166,7 +166,11 @@ def train(
         },
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
-    details = f"{rounded(tokens)} tokens in {steps}, {precision}{' with mx scales' if scaled else ''}"
+    words = [f"{rounded(tokens)} tokens in {steps}", f"{precision}{' with mx scales' if scaled else ''}"]
+    words += [f"adapters of rank {lora} (LoRA)"] if lora else []
+    words += [f"within {within if isinstance(within, str) else f'{within:g} s'}"] if within is not None else []
+    words += [f"for at most {budget if isinstance(budget, str) else f'{budget:,g} $'}"] if budget is not None else []
+    details = ", ".join(words)
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])
     values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}

@@ -255,8 +255,9 @@ def _number(variable: Variable, value: Any, where: str) -> float:
         raise PerfgridError(f"{where} must be {variable.bounds}, found {value!r}")
     smallest, largest = PLAUSIBLE.get(variable.unit, (0.0, math.inf))
     largest = min(largest, LARGEST_COUNT) if variable.kind == "integer" else largest
+    unit = "" if variable.unit == "1" else f" {variable.unit}"
     if number > 0 and variable.of != "computed" and not smallest <= number <= largest:
-        raise PerfgridError(f"{where} must lie between {smallest:g} and {largest:g}, found {value!r}")
+        raise PerfgridError(f"{where} must lie between {smallest:g} and {largest:g}{unit}, found {value!r}")
     if variable.kind == "integer" and number != round(number):
         raise PerfgridError(f"{where} must be a whole number, found {value!r}")
     return number

@@ -55,6 +55,21 @@ SURROUNDINGS = {  # errors of a path or of the machine wherever they come up; ot
 }
 
 
+class Once(TyperCommand):
+    """A command whose options are stated once each, but for those that take several values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments. PerfgridError for an option that is stated twice, of which the last would win."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in order:
+            single = parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
+            if single and order.count(parameter) > 1:
+                from perfgrid.engine.errors import PerfgridError
+
+                raise PerfgridError(f"{parameter.opts[0]} is stated twice: state it once")
+        return super().parse_args(ctx, args)
+
+
 class Commands(TyperGroup):
     """The table of commands; the one that is called is imported."""
 
@@ -100,7 +115,7 @@ def imported(name: str) -> Any:
         gc.enable()
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
-        single.command(name)(found)
+        single.command(name, cls=Once)(found)
         found = single
     command = get_command(found)
     command.name = name

@@ -201,6 +201,7 @@ class Format(_Row):
     whole_context: bool = False  # a server that starts only where a request of its longest context fits
     abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
+    files_win: bool = False  # what such a file states replaces what the command line does
     backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name

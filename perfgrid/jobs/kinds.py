@@ -53,6 +53,7 @@ OFF = (
     "{}",
 )  # values with which an unknown key is not in effect
 EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN = "with effect", "without effect", "not modelled", "unknown"
+UNMODELLED = f"{NOT_MODELLED}, though it may"  # how the reason begins for keys that would change a verdict
 KINDS = (EFFECT, NO_EFFECT, NOT_MODELLED, UNKNOWN)
 _PATTERNS = [
     (subject, re.compile(f"(?:{'|'.join(word.replace('*', '.*') for word in words)})"))

@@ -21,7 +21,7 @@ from .models import model_in, named_model, of_named
 from .reader import Reader
 from .recognise import backend_of, check_launched, recognised, with_files
 from .settings import settings_of
-from .syntaxes import syntax_of
+from .syntaxes import TABLES, syntax_of
 from .words import check_experts
 
 MOST_FILES = 20
@@ -100,7 +100,7 @@ def read_job(
     form = form.spelled(syntax)
     if syntax == "flags":
         check_launched(texts)
-    texts = with_files(form, texts)
+    texts = _commands_last(form, with_files(form, texts))
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:
@@ -108,6 +108,13 @@ def read_job(
         return read_deployment(texts, form, version, read, which)
     given |= {} if devices is None else {"devices": devices}
     return _job(texts, form, version, given, model, catalog, which, ignore)
+
+
+def _commands_last(form: Format, texts: Mapping[str, str]) -> dict[str, str]:
+    """Files of settings before command lines, which replace what these state, as programs have it; else as given."""
+    if form.files_win:
+        return dict(texts)
+    return dict(sorted(texts.items(), key=lambda item: syntax_of(item[1], form.syntaxes) not in TABLES))
 
 
 def _job(

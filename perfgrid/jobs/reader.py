@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from perfgrid.catalog.schema import convert
@@ -10,7 +11,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import NOT_MODELLED, OFF, could_change
+from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change
 from .launcher import chosen
 from .lists import LISTS
 from .settings import Settings
@@ -93,13 +94,14 @@ class Reader:
             off = not row.values and text.lower() in (*OFF, *UNSET, *(word.lower() for word in row.harmless))
             off = off or "*" in row.harmless
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
-            if not off:
-                self._stop(key, text, f"is {why}", row.quantity)
+            if not off and self._stop(key, text, f"is {why}", row.quantity):
+                return
         elif why is None:
             why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
             if self.form.strict and (subject := could_change(key, text)):
                 told = f"is {why} and could change {subject}{near}"
-                self._stop(key, text, told, how="state its effect with --set and ")
+                if self._stop(key, text, told, how="state its effect with --set and "):
+                    return
             why += near
         self.ignored.append((shown, text, why))
 
@@ -127,13 +129,21 @@ class Reader:
                 told = next((quantity for quantity in quantities if quantity in glossary()), quantities[0])
                 self._stop(name, settings.words.get(key, "").rpartition(": ")[2], f"is not read: {why}", told)
 
-    def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> None:
-        """Remember why the job cannot be read as it stands."""
+    def _stop(self, key: str, text: str, why: str, quantity: str = "", how: str = "") -> bool:
+        """Remember why the job cannot be read as it stands; True where the user leaves the key out: it is listed."""
         shown = self.form.shown(key)
-        if plainly(key) not in self.left_out and plainly(shown) not in self.left_out:
-            told = f"give --set {quantity}=... or " if quantity in glossary() else how
-            file = self.files.get(key, "")
-            self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
+        if {plainly(key), plainly(shown)} & {*self.left_out}:
+            self.ignored.append((shown, text, f"{UNMODELLED} change the answer: left out by --ignore"))
+            return True
+        told = f"give --set {quantity}=... or " if quantity in glossary() else how
+        file = self.files.get(key, "")
+        self.stops.append(Stop(f"{file}: " if file else "", shown, text, why, quantity, told))
+        return False
+
+    def _states(self, quantity: str) -> bool:
+        """Whether other keys of the files state a quantity, so that --set may not."""
+        cases = (case for case in self.form.cases if case.quantity == quantity and (case.keys or case.contains))
+        return quantity in self.found or any(self._satisfied(case) for case in cases)
 
     def _near(self, key: str) -> str:
         """The names nearest to an unknown key: of the first few, as this takes time."""
@@ -188,7 +198,8 @@ class Reader:
                     how = "" if name == "devices" else ": change the file, or leave --set out"
                     raise PerfgridError(f"{where}{told}{how}")
                 self.found[name] = value
-        refuse([stop for stop in self.stops if stop.quantity not in stated])
+        open_ = [stop for stop in self.stops if stop.quantity not in stated]
+        refuse([replace(stop, how="") if self._states(stop.quantity) else stop for stop in open_])
 
     def _launched(self, devices: int | None, where: str) -> None:
         """Take in what launchers state of devices; the user chooses where two of them contradict each other."""

@@ -24,6 +24,7 @@ from perfgrid.study.study import Study, build_study
 from .deployments import POOLS
 from .design import study_content
 from .job import UNKNOWN, Job
+from .kinds import UNMODELLED
 from .suggest_pools import interval_of_pools
 from .suggestions import AXIS, aim_of, with_own_model
 
@@ -34,7 +35,6 @@ REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
 }
-UNMODELLED = "not modelled, though it may"  # how the reason of a format begins for keys that would change the verdict
 USUAL_CONTEXT = 8192  # where neither the model nor the launch states a limit
 ROUNDS, LENGTHS = 3, 257  # of the search for the longest context: 2**24 tokens to one
 

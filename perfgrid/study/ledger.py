@@ -116,7 +116,10 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
             yield Input(name, _text(value), "stated", place, name in read)
     for key, spec in study.file.axes.items():
         place = f"axes.{key}"
-        if key in TABLES or key in (LAYOUT, SAMPLE, "io_node") or key in study.pools:
+        if key in TABLES or key in (SAMPLE, "io_node") or key in study.pools:
+            continue
+        if key == LAYOUT:
+            yield from (Input(name, _text(values), "stated", place) for name, values in spec.items())
             continue
         columns = spec["zip"] if isinstance(spec, dict) and isinstance(spec.get("zip"), dict) else {key: spec}
         for name, values in columns.items():
@@ -138,6 +141,8 @@ def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
         for name in names:
             entry = study.catalog.entry(table, name)
             for quantity, file in entry.stated.items():
+                if quantity in study.stated:
+                    continue  # of all designs, by the study
                 said = any(key.startswith(f"{name}.{quantity}") for key in set_here)
                 if said if file == OVERRIDE else not _differs(study, entry, quantity):
                     continue
