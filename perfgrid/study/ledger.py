@@ -43,11 +43,12 @@ class Input:
     read: bool = True
     single: bool = False
     entry: tuple[str, str] | None = None
+    why: str = "no output of this study depends on it"
 
     @property
     def text(self) -> str:
         """What to say of one that nothing reads."""
-        return f"{self.quantity} = {self.value} ({self.by}) has no effect: no output of this study depends on it"
+        return f"{self.quantity} = {self.value} ({self.by}) has no effect: {self.why}"
 
 
 def ledger(study: Study, origins: Mapping[str, Origin] | None = None, graph: Graph | None = None) -> list[Input]:
@@ -131,7 +132,9 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
             yield from (Input(n, _text(v), "implied", name, n in read) for n, v in others.items())
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        yield Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
+        once = quantity not in study.stated
+        why = {} if once else {"why": "the study states it of all designs"}
+        yield Input(quantity, _text(value), "stated", f"--set {key}", once and quantity in read, **why)
 
 
 def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
@@ -141,14 +144,17 @@ def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
         for name in names:
             entry = study.catalog.entry(table, name)
             for quantity, file in entry.stated.items():
-                if quantity in study.stated:
-                    continue  # of all designs, by the study
+                if quantity in study.stated and file != OVERRIDE:
+                    continue  # the study states it of all designs
                 said = any(key.startswith(f"{name}.{quantity}") for key in set_here)
                 if said if file == OVERRIDE else not _differs(study, entry, quantity):
                     continue
                 text = value_text(variables[quantity], entry.values[quantity]).strip('"')
                 by = f"{table} {name}" if file == OVERRIDE else file
-                yield Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE, (table, name))
+                once = quantity not in study.stated
+                why = {} if once else {"why": "the study states it of all designs"}
+                counts = once and quantity in read
+                yield Input(quantity, text, "stated", by, counts, file == OVERRIDE, (table, name), **why)
 
 
 def _differs(study: Study, entry: Entry, quantity: str) -> bool:
