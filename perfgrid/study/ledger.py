@@ -25,6 +25,7 @@ Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
 MOST_LABELS = 4  # of an axis that are written out
 LAYOUT = "parallelism"
+REPLACED = "the study states it of all designs"
 FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the graph
 
 
@@ -132,9 +133,8 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
             yield from (Input(n, _text(v), "implied", name, n in read) for n, v in others.items())
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        once = quantity not in study.stated
-        why = {} if once else {"why": "the study states it of all designs"}
-        yield Input(quantity, _text(value), "stated", f"--set {key}", once and quantity in read, **why)
+        one = Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
+        yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 
 def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
@@ -151,10 +151,8 @@ def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
                     continue
                 text = value_text(variables[quantity], entry.values[quantity]).strip('"')
                 by = f"{table} {name}" if file == OVERRIDE else file
-                once = quantity not in study.stated
-                why = {} if once else {"why": "the study states it of all designs"}
-                counts = once and quantity in read
-                yield Input(quantity, text, "stated", by, counts, file == OVERRIDE, (table, name), **why)
+                one = Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE, (table, name))
+                yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 
 def _differs(study: Study, entry: Entry, quantity: str) -> bool:

@@ -81,14 +81,11 @@ class Precedence:
             self.axes[held] = replace(axis, columns={**axis.columns, other.name: column})
 
     def _both_stated(self, own: Variable, other: Variable, label: str, everywhere: bool) -> None:
-        """What the study states of all fabrics counts. PerfgridError where it states the device's, too."""
-        if everywhere:
-            raise PerfgridError(
-                f"{self.place}: states {own.name} and {other.name}.{label} of all designs: state one of the two"
-            )
+        """What the study states of all fabrics counts before what anyone states of devices."""
         known = self.catalog.tables["device"]
         names = [n for n in dict.fromkeys(self._names("device")) if n in known and own.name in known[n].stated]
-        self.notes.append(f"{other.name}.{label} of the study replaces {own.name} of {', '.join(names)}")
+        of = "the study" if everywhere else ", ".join(names)
+        self.notes.append(f"{other.name}.{label} of the study replaces {own.name} of {of}")
 
     def _names(self, table: str) -> Sequence[str]:
         """The entries of a table by row of the axis that has them, or the one of all designs."""
