@@ -48,6 +48,7 @@ def explain(
     free: set[str] = set()
     if isinstance(what, Study):
         sources, overrides, variables, stated = what.sources(), what.file.overrides, what.catalog.variables, what.stated
+        implied = what.implied
     else:
         workload, _, name = quantity.partition(".")
         if isinstance(what, xr.Dataset) and f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
@@ -55,6 +56,7 @@ def explain(
         what, at = design_at(what, at)
         origin = stored(what.attrs, STUDY_ATTRIBUTE)
         sources, overrides, stated = origin["sources"], origin["overrides"], origin["stated"]
+        implied = origin.get("implied", {})
         variables, free = load_variables(), {name.partition(".")[0] for name in free_quantities(what)}
     space, registry, choices, at = designs(what, at, formulas)
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
@@ -70,6 +72,8 @@ def explain(
             source = "given by the study's overrides"
         elif variable.name in stated and variable.of in TABLES:
             source = "given by the study's axes"
+        elif variable.name in implied:
+            source = f"follows from the stated {implied[variable.name]}"
         elif variable.of in sources:
             source = sources[variable.of].get(entries[variable.of], {}).get(variable.name, source)
         for prefix in ("", STATED, OWN_PREFIX):

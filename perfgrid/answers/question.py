@@ -166,7 +166,7 @@ class Question:
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
         taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
-        return taken | {"price": paid(self.catalog, self.devices, self.rents)}
+        return taken | ({} if self.rents else {"price": paid(self.catalog, self.devices)})
 
     def stated(self, **more: Any) -> dict[str, Any]:
         """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""

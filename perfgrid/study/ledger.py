@@ -125,10 +125,8 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
         for name, values in columns.items():
             if name not in TABLES:
                 yield Input(name, _text(values), "stated", place, name in read)
-    for name, of in IMPLIED.items():
-        if name in study.stated and "price" not in study.file.axes and not _zipped(study, "price"):
-            others = {n: v for n, v in of.items() if n not in study.stated and n in study.space.constants}
-            yield from (Input(n, _text(v), "implied", name, n in read) for n, v in others.items())
+    for name, by in study.implied.items():
+        yield Input(name, _text(IMPLIED[by][name]), "implied", by, name in read)
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
         yield Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
