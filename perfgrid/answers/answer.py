@@ -103,14 +103,14 @@ def answered(
     taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"question": json.dumps(question or {})}
-    about |= {"notes": [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]}
+    notes = [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]
     if points and study.file.workload == "inference":
         usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
         own = {asked.software} if asked.software else set(usual)
         if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
-            about["notes"] += [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
+            notes += [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
     inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
-    about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
+    about |= {"notes": notes, "inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 

@@ -100,3 +100,23 @@ def test_an_explanation_says_what_an_implied_value_follows_from():
     for what in (study, pg.evaluate(study)):
         source = pg.explain(what, "cost_per_training_run").about("utilization")[2]
         assert source == "follows from the stated cost_per_device_hour"
+
+
+def test_a_stated_rent_has_its_effect_and_its_unit(tmp_path):
+    """It is a number like any given one: in the table of inputs, among elasticities and derivatives."""
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(RENTED))
+    words = ["explain", "s.toml", "cost_per_training_run", "--assumptions"]
+    (row,) = (
+        line for line in run(tmp_path, words).out.splitlines() if line.startswith("stated   cost_per_device_hour")
+    )
+    assert "2 USD/h" in row
+    assert row.endswith("+1.00%")
+    overridden = {**RENTED, "axes": {k: v for k, v in RENTED["axes"].items() if k != "cost_per_device_hour"}}
+    study = pg.Study.make(**overridden, overrides={"cost_per_device_hour": 2})
+    for what in (study, pg.evaluate(study)):
+        found = pg.explain(what, "cost_per_training_run")
+        assert found.elasticities()["cost_per_device_hour"] == pytest.approx(1)
+        assert found.about("cost_per_device_hour")[::2] == ("USD/h", "given by the study's overrides")
+    slope = pg.gradient(study, "cost_per_training_run", "cost_per_device_hour", dtype="float64")
+    assert slope.parameter_unit.item() == "USD/h"
+    assert slope.cost_per_training_run_gradient.item() == pytest.approx(cost(study) / 2, rel=1e-9)
