@@ -358,3 +358,21 @@ def test_words_name_quantities_that_decide():
     found = pg.train("llama-3.1-8b", "b200", 8, batch=8, sequence=2048, maximize="MFU")
     assert found.attrs["objective"] == MFU
     assert np.isfinite(found[MFU].values).all()
+
+
+def test_a_number_in_brackets_has_its_unit():
+    """80 of a memory would be 80 bytes; pure numbers, multiples and zero need no unit, nor do settings and files."""
+    catalog = load_catalog()
+    for text, message in {
+        "h100-sxm-80gb[hbm_capacity=80]": r"hbm_capacity=80 has no unit: .* \(byte, or .* as in hbm_capacity=80 GiB$",
+        "b200[scale_up_size=8,hbm_bandwidth=8e12]": r"hbm_bandwidth=8e12 has no unit: .* \(byte/s, .*=.* TB/s$",
+        "tpu-v5p[purchase_price=9000]": r"purchase_price=9000 has no unit: .* \(USD, .*=.* USD$",
+    }.items():
+        with pytest.raises(PerfgridError, match=message):
+            catalog.named("device", text)
+    legal = "b200[scale_up_size=8,hbm_bandwidth=2x,hbm_capacity=80GB,purchase_price=0]"
+    changed, name = catalog.named("device", legal)
+    assert changed.entry("device", name).values["hbm_capacity"] == 80e9
+    assert (
+        catalog.with_values({"device.b200.hbm_capacity": 8e10}).entry("device", "b200").values["hbm_capacity"] == 8e10
+    )

@@ -53,18 +53,18 @@ def assumptions(
     """
     index = index_of(study.space, at)
     effects = {name: _whole(elasticities_at(study, index, name)) for name in of}
-    variables, entries = study.catalog.variables, entries_at(study.space, index, TABLES, study.defaults)
+    entries = entries_at(study.space, index, TABLES, study.defaults)
     listed = sorted(ledger(study, origins), key=lambda one: one.read)  # of two statements the one that counts
     known = {one.quantity: _here(one, entries) for one in listed if _concerns(one, entries)}
-    found = {name: _assumption(one, variables, effects) for name, one in known.items()}
+    found = {name: _assumption(study, one, effects) for name, one in known.items()}
     for name in study.graph().leaves:
-        variable = given(variables, name)
+        variable = given(study.catalog.variables, name)
         if variable is None or variable.name in found or variable.of not in entries:
             continue
         table = known.get(variable.of)
         status: Status = "assumed" if table is not None and table.status == "assumed" else "implied"
         one = Input(variable.name, _value(study, name, index, variable), status, variable.of)
-        found[variable.name] = _assumption(one, variables, effects, name)
+        found[variable.name] = _assumption(study, one, effects, name)
     order = {"stated": 0, "implied": 1, "assumed": 2}
     return sorted(
         found.values(), key=lambda one: (order[one.status], -max(map(abs, one.effects.values()), default=0.0))
@@ -95,11 +95,11 @@ def _whole(elasticities: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _assumption(
-    one: Input, variables: Mapping[str, Variable], effects: Mapping[str, Mapping[str, float]], leaf: str = ""
-) -> Assumption:
+def _assumption(study: Study, one: Input, effects: Mapping[str, Mapping[str, float]], leaf: str = "") -> Assumption:
     own = {name: found[leaf or one.quantity] for name, found in effects.items() if (leaf or one.quantity) in found}
-    meaning = variables[one.quantity].meaning if one.quantity in variables else ""
+    variables, registry = study.catalog.variables, study.registry
+    known = variables.get(one.quantity) or (one.quantity in registry.names() and registry.get(one.quantity))
+    meaning = known.meaning if known else ""
     return Assumption(one.quantity, one.value, one.status, one.by, meaning, own)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.catalog import load_variables
+from perfgrid.catalog import Variable, load_variables
 from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.errors import PerfgridError
@@ -23,7 +23,7 @@ from perfgrid.results.provenance import WORKLOAD, design_at, designs, free_quant
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
+from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at, kind_of
 
 from .best_design import best_design
 from .notebook import Explained
@@ -48,6 +48,7 @@ def explain(
     free: set[str] = set()
     if isinstance(what, Study):
         sources, overrides, variables, stated = what.sources(), what.file.overrides, what.catalog.variables, what.stated
+        implied = what.implied
     else:
         workload, _, name = quantity.partition(".")
         if isinstance(what, xr.Dataset) and f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
@@ -55,6 +56,7 @@ def explain(
         what, at = design_at(what, at)
         origin = stored(what.attrs, STUDY_ATTRIBUTE)
         sources, overrides, stated = origin["sources"], origin["overrides"], origin["stated"]
+        implied = origin.get("implied", {})
         variables, free = load_variables(), {name.partition(".")[0] for name in free_quantities(what)}
     space, registry, choices, at = designs(what, at, formulas)
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
@@ -70,6 +72,8 @@ def explain(
             source = "given by the study's overrides"
         elif variable.name in stated and variable.of in TABLES:
             source = "given by the study's axes"
+        elif variable.name in implied:
+            source = f"follows from the stated {implied[variable.name]}"
         elif variable.of in sources:
             source = sources[variable.of].get(entries[variable.of], {}).get(variable.name, source)
         for prefix in ("", STATED, OWN_PREFIX):
@@ -79,10 +83,12 @@ def explain(
                 if name in axis.scales and axis.scales[name][row] != 1:
                     about += f", times {axis.scales[name][row]:g}"
             units[name] = (variable.unit, variable.meaning, about)
+    for name in (set(space.names()) & set(registry.names())) - units.keys():  # stated of what formulas compute
+        by = "overrides" if name in overrides else "axes"
+        units[name] = (registry.get(name).unit, registry.get(name).meaning, f"given by the study's {by}")
     derived = explain_point(registry, space, quantity, at, choices, units, {"step_time": BREAKDOWN})
     found = Explained(**vars(derived))
-    kinds = {name: variable.kind for name, variable in variables.items()}
-    found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, kinds)
+    found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, variables)
     found.interval = lambda: _interval(what, index, found, formulas)
     return found
 
@@ -102,8 +108,8 @@ def _interval(
 
 def elasticities_at(study: Study, index: tuple[int, ...], quantity: str) -> dict[str, float]:
     """d ln quantity / d ln parameter of the given numbers of a study at one point, the largest first, without zeros."""
-    kinds = {name: variable.kind for name, variable in study.catalog.variables.items()}
-    return _elasticities(study.registry, study.space, index, quantity, study.file.choices, kinds)
+    variables = study.catalog.variables
+    return _elasticities(study.registry, study.space, index, quantity, study.file.choices, variables)
 
 
 def _elasticities(
@@ -112,11 +118,12 @@ def _elasticities(
     index: tuple[int, ...],
     quantity: str,
     choices: Mapping[str, str],
-    kinds: Mapping[str, str],
+    variables: Mapping[str, Variable],
 ) -> dict[str, float]:
     """d ln quantity / d ln parameter for every given number at one point, the largest first, without zeros."""
     plan = points_plan(registry, space, [np.array([row]) for row in index], (quantity,), choices)
-    found, names = plan.quantities[quantity], [n for n in plan.graph.leaves if kinds.get(n) == "number"]
+    found = plan.quantities[quantity]
+    names = [name for name in plan.graph.leaves if kind_of(variables, registry, name) == "number"]
     if found.node is None or found.labelled or not names:
         return {}
     parameters = parameters_of(plan, names)

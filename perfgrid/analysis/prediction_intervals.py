@@ -249,6 +249,7 @@ class _Setting:
     space: Space
     choices: Mapping[str, str]
     stated: frozenset[str]
+    implied: frozenset[str]  # what follows from what is stated
     defaults: Mapping[str, str]
     guessed: bool  # it trains, and nobody stated its software
 
@@ -274,13 +275,15 @@ def _setting(what: Study | xr.Dataset, formulas: Iterable[Callable[..., Any]] = 
     if isinstance(what, Study):
         stated = frozenset(what.stated)
         guessed = is_guessed(what.file.workload, what.tables)
-        return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults, guessed)
+        known = stated, frozenset(what.implied)
+        return _Setting(what.catalog, what.registry, what.space, what.file.choices, *known, what.defaults, guessed)
     space, registry, choices = restore(what, formulas)
     origin = stored(what.attrs, STUDY_ATTRIBUTE)
     single = {table: next(iter(names)) for table, names in origin["sources"].items() if len(names) == 1}
     stated = frozenset((*origin["stated"], *origin["overrides"]))
     guessed = is_guessed(origin["workload"], origin.get("tables", (SOFTWARE,)))  # releases before this kept no tables
-    return _Setting(load_catalog(), registry, space, choices, stated, single, guessed)
+    implied = frozenset(origin.get("implied", ()))
+    return _Setting(load_catalog(), registry, space, choices, stated, implied, single, guessed)
 
 
 def _ranged(catalog: Catalog) -> dict[str, str]:
@@ -330,7 +333,7 @@ def _range(
 ) -> tuple[Assumption, float, float, float] | None:
     """The assumption behind a quantity at a point, its value and the ends of its range; None where there is none.
 
-    A value that the study states is known, unless it is the catalog's.
+    A value that the study states is known, unless it is the catalog's; so is one that follows from what it states.
     """
     quantity = _bare(name)
     table = str(setting.catalog.variables[quantity].of)
@@ -338,7 +341,7 @@ def _range(
     value, detail = (entry.values.get(quantity), entry.details.get(quantity)) if entry else (None, None)
     if entry is None or detail is None or not isinstance(value, float) or value <= 0:
         return None
-    if quantity in setting.stated and used != value:
+    if quantity in setting.implied or (quantity in setting.stated and used != value):
         return None
     low, high = (value if end is None else end for end in (detail.low, detail.high))
     return (table, entry.name, quantity), value, low, high

@@ -20,7 +20,7 @@ from perfgrid.results.memory import available_memory, check_memory
 from perfgrid.results.provenance import labelled
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
-from perfgrid.study.tables import OWN_PREFIX, STATED, unit_of
+from perfgrid.study.tables import kind_of, stated_unit
 
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
 EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"
@@ -142,13 +142,7 @@ def gradient(
 def numbers_of(study: Study, plan: Plan, whole: bool = False) -> list[str]:
     """The given quantities of a plan that have derivatives: numbers; ``whole``: also whole numbers."""
     kinds = ("number", "integer") if whole else ("number",)
-    return [name for name in plan.graph.leaves if _kind(study, name) in kinds]
-
-
-def _kind(study: Study, name: str) -> str:
-    bare = name.removeprefix(STATED).removeprefix(OWN_PREFIX)
-    variable = study.catalog.variables.get(bare)
-    return variable.kind if variable is not None else ""
+    return [name for name in plan.graph.leaves if kind_of(study.catalog.variables, study.registry, name) in kinds]
 
 
 def chosen(study: Study, plan: Plan, wrt: str | Sequence[str], whole: bool) -> tuple[Parameter, ...]:
@@ -162,7 +156,7 @@ def chosen(study: Study, plan: Plan, wrt: str | Sequence[str], whole: bool) -> t
         raise PerfgridError("no parameter is named; 'all' stands for every given number")
     for text in names:
         name = text.partition("[")[0]
-        kind, axes = _kind(study, name), [a.name for a in study.space.axes]
+        kind, axes = kind_of(study.catalog.variables, study.registry, name), [a.name for a in study.space.axes]
         if name in numbers:
             continue
         what = f"{study.name}: no derivative with respect to {name!r}: "
@@ -214,7 +208,7 @@ def _differentiated(
         of_what = f"d ln {output} / d ln parameter" if relative else f"d {output} / d parameter"
         about |= {"units": unit, "long_name": of_what}
         found[f"{output}_{'elasticity' if relative else 'gradient'}"] = (("parameter", *dims), array, about)
-    units = [unit_of(study.catalog.variables, p.quantity) for p in parameters]
+    units = [stated_unit(study.catalog.variables, study.registry, p.quantity) for p in parameters]
     names = np.array([p.name for p in parameters], dtype=np.str_)
     told = EXACT if sharpness is None else SMOOTH.format(sharpness)
     coordinates = {"parameter": names, "parameter_unit": ("parameter", units)}

@@ -10,13 +10,12 @@ from perfgrid.catalog import Catalog, Entry
 from perfgrid.study.tables import DEFAULTS
 
 YEAR = 365.25 * 86400.0
+FOLLOWS = {"utilization": "all paid hours are used"}  # what a stated rent implies, in words
 IN_STUDY = "{} in a study"  # where a quantity is stated that no option states
 
 
-def paid(catalog: Catalog, devices: Sequence[str], rents: Sequence[float]) -> str:
-    """What costs rest on: stated rents, or owned devices with their prices, years of use, interest and idle hours."""
-    if rents:
-        return f"devices rented for {', '.join(f'{rent:g}' for rent in rents)} $/h, all paid hours used"
+def paid(catalog: Catalog, devices: Sequence[str]) -> str:
+    """What costs rest on where no rent is stated: owned devices with prices, years of use, interest and idle hours."""
     entries = [catalog.entry("device", name) for name in devices]
     known = [f"{entry.name} {price}" for entry in entries if (price := _price(entry))]
     unknown = ", ".join(entry.name for entry in entries if not _price(entry))

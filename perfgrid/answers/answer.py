@@ -21,7 +21,7 @@ from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import usual_entries
 
-from .amounts import taken_of_model
+from .amounts import FOLLOWS, taken_of_model
 from .effects import idle, without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
@@ -57,7 +57,7 @@ def answered(
     ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
-    stated = _named(asked, origins or {})
+    stated = _named(asked, origins or {}, study.implied)
     warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
@@ -102,26 +102,25 @@ def answered(
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
-    about |= {"question": json.dumps(question or {}), "notes": []}
+    about |= {"question": json.dumps(question or {})}
+    notes = [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]
     if points and study.file.workload == "inference":
         usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
         own = {asked.software} if asked.software else set(usual)
         if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
-            about["notes"] = [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
+            notes += [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
     inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
-    about |= {"inputs": json.dumps(inputs), "origins": json.dumps(stated)}
+    about |= {"notes": notes, "inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 
 
-def _named(asked: Question, origins: Mapping[str, Origin]) -> dict[str, Origin]:
-    """Where inputs come from, with the tables and prices that the question states."""
+def _named(asked: Question, origins: Mapping[str, Origin], implied: Iterable[str]) -> dict[str, Origin]:
+    """Where inputs come from, with the tables and prices that the question states and what a price implies."""
     tables = {"topology": asked.topology, "software": asked.software}
     found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
-    paid: dict[str, Origin] = {
-        RENT.name: ("stated", "--price"),
-        "utilization": ("implied", "--price: all paid hours are used"),
-    }
+    paid: dict[str, Origin] = {RENT.name: ("stated", "--price")}
+    paid |= {name: ("implied", f"--price: {FOLLOWS[name]}") for name in implied}
     return dict(origins) | found | (paid if asked.rents else {})
 
 

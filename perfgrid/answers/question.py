@@ -18,8 +18,9 @@ from perfgrid.analysis.nomenclature import word_of
 from perfgrid.catalog import Catalog, Entry, Variable, converted, load_catalog, load_variables
 from perfgrid.catalog.checkpoints import formats_text, kept_cache, stored_weights
 from perfgrid.catalog.names import resolved
+from perfgrid.catalog.number_formats import FOUR_BITS, SIXTEEN_BITS
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
-from perfgrid.catalog.units import number_or_text
+from perfgrid.catalog.units import LARGE, number_or_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.formulas.hardware.device import FORMATS
@@ -30,10 +31,9 @@ from .amounts import paid
 from .entries import entries_text, model_with_remarks
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
-SIXTEEN_BITS = ("bf16", "fp16")
-FOUR_BITS = ("fp4", "int4", "mxfp4")
+WIDE_PRODUCTS = (SIXTEEN_BITS.word, "fp16")  # of matrix products in 16 bits, the usual ones first
 MX = {"mxfp8": "fp8", "mxfp4": "fp4"}  # formats of products that differ from another one in their scales
-LARGE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+SUFFIXES = "TBMK"  # of rounded counts, the largest first
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
 LITTLE = re.compile(
@@ -147,7 +147,7 @@ class Question:
         The same in 8 bits where the device has it. Formats of four bits are published for weights alone: 16 bits.
         """
         rates = [self.catalog.entry("device", device).values for device in self.devices]
-        formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
+        formats = dict.fromkeys(WIDE_PRODUCTS if stored in FOUR_BITS else (stored, *WIDE_PRODUCTS))
         return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
 
     def number(self, quantity: str) -> float:
@@ -166,7 +166,7 @@ class Question:
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
         taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
-        return taken | {"price": paid(self.catalog, self.devices, self.rents)}
+        return taken | ({} if self.rents else {"price": paid(self.catalog, self.devices)})
 
     def stated(self, **more: Any) -> dict[str, Any]:
         """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
@@ -278,8 +278,8 @@ def plain(*values: Any) -> Iterator[Any]:
 
 def rounded(count: float) -> str:
     """A number of parameters or tokens with three digits."""
-    size, suffix = next((size, suffix) for suffix, size in reversed(LARGE.items()) if count >= size or suffix == "K")
-    return f"{float(f'{count / size:.3g}'):,g} {suffix}"
+    suffix = next((suffix for suffix in SUFFIXES if count >= LARGE[suffix]), SUFFIXES[-1])
+    return f"{float(f'{count / LARGE[suffix]:.3g}'):,g} {suffix}"
 
 
 def stated(value: Any, quantity: str, place: str, whole: bool = False) -> Any:

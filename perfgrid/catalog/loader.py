@@ -24,6 +24,7 @@ from .names import resolved
 from .naming import check_name
 from .schema import KINDS, OVERRIDE, Entry, Kind, Variable, convert
 from .units import multiple, number_or_text
+from .writing import value_text
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
@@ -71,7 +72,7 @@ class Catalog:
 
         Case and separators do not matter, and a part of a name does that one entry alone has. A value in brackets is a
         number with a unit, or a multiple of the entry's own. PerfgridError for an unknown name or quantity, an illegal
-        value, and a name that several entries share.
+        value, a number without its unit, and a name that several entries share.
         """
         if (parts := _CHANGED.fullmatch(name)) is None:
             return self, self._known(kind, name, where)
@@ -81,12 +82,24 @@ class Catalog:
             if not equals or quantity in changes:
                 told = f"{where}{name}: brackets hold quantity=value, each quantity once"
                 raise PerfgridError(f"{told}; found {change.strip()!r}")
+            self._check_unit(base, quantity, value, f"{where}{name}")
             changes[quantity] = value
         own = re.sub(r"[^\w.+-]", "", "+".join((base.name, *(f"{q}-{text}" for q, text in changes.items()))))
         check_name(own, f"{where}{name}, as the name of a {kind}", dots=True)
         entry = replace(base, name=own, title=f"{base.title}, {parts[2]}", base=base.name)
         changed = self.with_entry(entry)
         return changed.with_values({f"{kind}.{own}.{q}": text for q, text in changes.items()}), own
+
+    def _check_unit(self, base: Entry, quantity: str, text: str, place: str) -> None:
+        """PerfgridError for a bare number of a quantity with a unit; zero is the same in every unit."""
+        name = quantity.partition(".")[0]  # of a vector with a label behind
+        variable, number = self.variables.get(name), number_or_text(text)
+        if variable is None or variable.unit == "1" or not isinstance(number, float) or number == 0:
+            return
+        own = base.values.get(name)
+        example = value_text(variable, own).strip('"') if isinstance(own, float) and own else f"{text} {variable.unit}"
+        told = f"{quantity}={text} has no unit: state it ({variable.unit}, or a multiple of it)"
+        raise PerfgridError(f"{place}: {told}, as in {quantity}={example}")
 
     def _known(self, kind: str, name: str, where: str) -> str:
         if (found := self._found(kind, name, where)) is None:

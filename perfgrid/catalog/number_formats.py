@@ -40,5 +40,6 @@ NUMBER_FORMATS = {
         NumberFormat("mxfp4", 4, 32, 8),  # (rouhani2023mx)
     )
 }
+FOUR_BITS = frozenset(form.word for form in NUMBER_FORMATS.values() if form.bits == 4)
 SIXTEEN_BITS = NUMBER_FORMATS["bf16"]
 WIDE = SIXTEEN_BITS.element_size  # bytes of an element that is not quantised

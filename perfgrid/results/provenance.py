@@ -53,6 +53,7 @@ def stated_by(study: Study) -> str:
         "overrides": study.file.overrides,
         "formulas": [f.__name__ for f in study.formulas],
         "stated": sorted(study.stated),
+        "implied": dict(study.implied),
         "tables": sorted(study.tables),
         "sources": study.sources(),
     }

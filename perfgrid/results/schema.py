@@ -79,6 +79,7 @@ class Origin(TypedDict):
     overrides: dict[str, Any]
     formulas: list[str]
     stated: list[str]
+    implied: NotRequired[dict[str, str]]  # what follows from a stated quantity; earlier results do not say
     tables: NotRequired[list[str]]  # of which its axes state entries; results of earlier releases do not say
     sources: dict[str, dict[str, dict[str, str]]]
 

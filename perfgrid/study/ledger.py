@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from perfgrid.catalog import Variable
 from perfgrid.catalog.schema import OVERRIDE, Entry
 from perfgrid.catalog.writing import value_text
 from perfgrid.engine.graph.resolver import Graph
@@ -19,7 +18,7 @@ from .samples import SAMPLE
 from .selection import asking
 from .space import TABLES
 from .study import Study, workloads
-from .tables import DEFAULTS, IMPLIED, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING
+from .tables import DEFAULTS, IMPLIED, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 
 Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
@@ -115,7 +114,7 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
     """What the study states itself: parameters, overrides, axes and single values of entries."""
     for place in ("workload_parameters", "overrides"):
         for name, value in getattr(study.file, place).items():
-            yield Input(name, _text(value), "stated", place, name in read)
+            yield Input(name, _with_unit(study, name, value), "stated", place, name in read)
     for key, spec in study.file.axes.items():
         place = f"axes.{key}"
         if key in TABLES or key in (SAMPLE, "io_node") or key in study.pools:
@@ -126,14 +125,12 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
         columns = spec["zip"] if isinstance(spec, dict) and isinstance(spec.get("zip"), dict) else {key: spec}
         for name, values in columns.items():
             if name not in TABLES:
-                yield Input(name, _text(values), "stated", place, name in read)
-    for name, of in IMPLIED.items():
-        if name in study.stated and "price" not in study.file.axes and not _zipped(study, "price"):
-            others = {n: v for n, v in of.items() if n not in study.stated and n in study.space.constants}
-            yield from (Input(n, _text(v), "implied", name, n in read) for n, v in others.items())
+                yield Input(name, _with_unit(study, name, values), "stated", place, name in read)
+    for name, by in study.implied.items():
+        yield Input(name, _with_unit(study, name, IMPLIED[by][name]), "implied", by, name in read)
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        one = Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
+        one = Input(quantity, _with_unit(study, quantity, value), "stated", f"--set {key}", quantity in read)
         yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 
@@ -188,12 +185,14 @@ def _of_glossary(study: Study, graph: Graph) -> Iterator[Input]:
             continue
         default = variable.default
         if default is not None and not isinstance(default, dict):
-            yield Input(name, _with_unit(variable, default), "assumed", "default")
+            yield Input(name, _with_unit(study, name, default), "assumed", "default")
 
 
-def _with_unit(variable: Variable, value: Any) -> str:
-    text = _text(value)
-    return text if variable.unit == "1" or not isinstance(value, int | float) else f"{text} {variable.unit}"
+def _with_unit(study: Study, quantity: str, value: Any) -> str:
+    """A stated value on one line: bare numbers, alone or in a list, with their unit."""
+    unit, text = stated_unit(study.catalog.variables, study.registry, quantity), _text(value)
+    several = value if isinstance(value, list | tuple) and value else [value]
+    return text if unit == "1" or not all(isinstance(one, int | float) for one in several) else f"{text} {unit}"
 
 
 def _text(value: Any) -> str:

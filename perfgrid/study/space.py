@@ -64,6 +64,7 @@ class SpaceBuilder:
     needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
     usual: dict[str, str] = field(default_factory=dict)  # entries that all its devices are mostly used with
     defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
+    implied: dict[str, str] = field(default_factory=dict)  # what follows from a stated quantity -> that quantity
     opened: dict[str, Open] = field(default_factory=dict)  # by zipped axis: what some of its rows leave open
     notes: list[str] = field(default_factory=list)  # which of two statements about one thing counts
 
@@ -92,11 +93,9 @@ class SpaceBuilder:
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)
         axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
-        for stated in IMPLIED.keys() & self.taken:  # unless the study says it itself, or by an entry
-            own = {n: v for n, v in IMPLIED[stated].items() if variables[n].of not in self.tables}
-            constants |= {n: v for n, v in own.items() if n in self.needed and n not in self.taken}
         missing = set(TABLES) - self.tables - {column for axis in axes for column in axis.columns}
         self.defaults = dict(default_entries(self.catalog, missing, self.needed, self.usual))
+        self._imply(constants)
         for table, entry in self.defaults.items():
             for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
                 constants.setdefault(column, values[0])
@@ -164,6 +163,16 @@ class SpaceBuilder:
             constants[key] = self._placed(variable, self._checked(variable, value, place))
             self.taken.add(key)
 
+    def _imply(self, constants: dict[str, Any]) -> None:
+        """Add what follows from a stated quantity, unless the study, an entry it names or a user's entry says it."""
+        for stated in sorted(IMPLIED.keys() & self.taken):
+            for name, value in IMPLIED[stated].items():
+                table = self.catalog.variables[name].of
+                entry = self.catalog.tables[table].get(self.defaults.get(table, ""))
+                said = name in self.taken or table in self.tables or (entry is not None and name in entry.stated)
+                if name in self.needed and name not in self.computed and not said:
+                    constants[name], self.implied[name] = value, stated
+
     def _refuse_computed(self, by_axes: Mapping[str, str]) -> None:
         """PerfgridError for a quantity that the study states and a formula of the user computes."""
         places = {name: f"axes.{axis}" for name, axis in by_axes.items()} | {
@@ -187,7 +196,7 @@ class SpaceBuilder:
             )
         except PerfgridError as error:
             raise PerfgridError(f"{self.name}: {error}") from None
-        found = ranges(self.catalog, entries, set(graph.leaves) - self.taken)
+        found = ranges(self.catalog, entries, set(graph.leaves) - self.taken - self.implied.keys())
         return sample_axis(self.file.axes[SAMPLE], found, f"{self.name}, axes.{SAMPLE}")
 
     def _stated_by_axes(self) -> dict[str, str]:

@@ -58,6 +58,7 @@ class Study:
     source: str = ""
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
+    implied: Mapping[str, str] = field(default_factory=dict)  # what follows from a stated quantity -> that quantity
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
     tables: frozenset[str] = frozenset()  # of which its axes state entries; of others they are assumed
     notes: tuple[str, ...] = ()  # which of two statements about one thing counts
@@ -289,7 +290,8 @@ def build_study(
             registry = registry.extended(())
             registry.add(constraint)
     taken, notes = frozenset(builder.taken), tuple(dict.fromkeys(builder.notes))
-    found = {"stated": taken, "defaults": builder.defaults, "notes": notes, "settings": dict(catalog_values or {})}
+    found = {"stated": taken, "implied": builder.implied, "defaults": builder.defaults, "notes": notes}
+    found["settings"] = dict(catalog_values or {})
     study = Study(file, space, registry, catalog, name, formulas=formulas, tables=frozenset(builder.tables), **found)
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:

@@ -16,7 +16,7 @@ from perfgrid.catalog import Catalog, Variable, convert
 from perfgrid.catalog.names import resolved
 from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.registry import Constraint, Registry
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import IMPLEMENTED
 
@@ -151,6 +151,24 @@ def given(variables: Mapping[str, Variable], quantity: str) -> Variable | None:
     """A given quantity, also of what a study states or a device has of its own; None for any other."""
     names = (quantity, *(quantity.removeprefix(prefix) for prefix in (STATED, OWN_PREFIX)))
     return next((variables[name] for name in names if name in variables), None)
+
+
+def kind_of(variables: Mapping[str, Variable], registry: Registry, quantity: str) -> str:
+    """The kind of a quantity that a study takes as given: a number where it states what a formula computes of others.
+
+    Empty for labels and truth values that formulas compute.
+    """
+    if (found := given(variables, quantity)) is not None:
+        return found.kind
+    if (formula := registry.formulas.get(quantity)) is None:
+        return "number" if quantity in registry.choices else ""
+    return "" if formula.flags or isinstance(formula, Constraint) else "number"
+
+
+def stated_unit(variables: Mapping[str, Variable], registry: Registry, quantity: str) -> str:
+    """The unit of a quantity that a study takes as given, also of one that a formula computes otherwise."""
+    known = given(variables, quantity) is not None or quantity not in registry.names()
+    return unit_of(variables, quantity) if known else registry.get(quantity).unit
 
 
 def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:

@@ -232,7 +232,7 @@ def test_an_answer_says_what_was_stated_and_what_was_taken():
     found = {name: (value, status, by) for name, value, status, by in json.loads(answer.attrs["inputs"])}
     assert found["sequence_length"] == ("4096", "stated", "--sequence")
     assert found["global_batch"][1:] == ("assumed", "about 8 million tokens a step (--batch)")
-    assert found["cost_per_device_hour"] == ("2.5", "stated", "--price")
+    assert found["cost_per_device_hour"] == ("2.5 USD/h", "stated", "--price")
     assert found["utilization"][1] == "implied"
     assert "recompute" not in found
 
