@@ -199,6 +199,7 @@ class Format(_Row):
     switches: tuple[str, ...] = ()  # flags without a value, beside its keys of that kind; or patterns
     several: tuple[str, ...] = ()  # flags with several values; or patterns
     whole_context: bool = False  # a server that starts only where a request of its longest context fits
+    pairs: bool = False  # its program takes bare key=value words, which win over its file
     abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
     files_win: bool = False  # what such a file states replaces what the command line does
@@ -247,7 +248,7 @@ class Format(_Row):
         own += [key for key, value in cases if isinstance(value, bool) and key not in self.keys]
         plain = (key for keys in self.ignored.values() for key in keys if not key.endswith("*"))
         names = frozenset((*self.by_name, *self.renamed, *plain))
-        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.abbreviated)
+        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.pairs, self.abbreviated)
 
     @cached_property
     def by_last_name(self) -> dict[str, str]:

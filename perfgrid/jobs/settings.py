@@ -40,6 +40,9 @@ class Settings:
                 continue
             if weak and value == "auto" and key in self.values:
                 continue
+            before = self.files.get(key, file)
+            if before != file and str(self.values.get(key, value)) != str(value):
+                self.unread.append((f"{key} of {before}", str(self.values[key]), f"replaced: {value} in {file}"))
             self.values[key], self.files[key] = value, file
 
 
