@@ -389,7 +389,7 @@ class Reader:
         if case is None:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
-        others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
+        others = [key for c in cases for key in self._in_effect(c) if key in self.settings and key not in keys]
         others = [key for key in dict.fromkeys(others) if key not in self.form.keys]  # these state one of their own
         others = [key for key in others if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
@@ -411,6 +411,17 @@ class Reader:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
         elif not keys and quantity in glossary() and not case.note:
             self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+
+    def _in_effect(self, case: Case) -> list[str]:
+        """The keys of a case that another value of it could be meant by.
+
+        The first one, and others that no case takes as they stand, unless one of them is stated to be off.
+        """
+        wanted = [key for key, word in case.keys.items() if word is not False]
+        if any(key in self.settings and text_of(self.settings[key]).lower() in (*FALSE, *UNSET) for key in wanted):
+            return list(case.keys)[:1]
+        taken = {key for c in self.form.cases if self._satisfied(c) for key in c.keys}
+        return [key for key in wanted if key == next(iter(case.keys)) or key not in taken]
 
     def _said(self, key: str) -> str:
         """A key with its value."""
