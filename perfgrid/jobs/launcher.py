@@ -51,7 +51,17 @@ ALONE = {  # options without a value
         *("container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root"),
         *("no-container-entrypoint", "container-entrypoint", "spread-job", "contiguous", "use-min-nodes", "E", "Z"),
         *("requeue", "no-requeue", "hold", "H", "parsable", "reboot", "get-user-env", "exact", "oversubscribe", "nice"),
-        *("no-allocate", "preserve-env", "disable-status", "X", "K", "test-only", "resv-ports", "send-libs", "external"),
+        *(
+            "no-allocate",
+            "preserve-env",
+            "disable-status",
+            "X",
+            "K",
+            "test-only",
+            "resv-ports",
+            "send-libs",
+            "external",
+        ),
     ),
     "mpirun": (
         *("allow-run-as-root", "oversubscribe", "report-bindings", "tag-output", "v", "q", "bind-to-none", "l"),

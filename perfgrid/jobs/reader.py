@@ -103,6 +103,8 @@ class Reader:
                 if self._stop(key, text, told, how="state its effect with --set and "):
                     return
             why += near
+        elif why.startswith(UNMODELLED) and text.lower() == "false":
+            why = f"{NOT_MODELLED}: not in effect with this value"
         self.ignored.append((shown, text, why))
 
     def _check_known(self, key: str, value: Any) -> None:

@@ -89,7 +89,9 @@ bf16: true
 """
 
 
-@pytest.mark.parametrize("command", ["llamafactory-cli train lf.yaml", "torchrun --nproc_per_node 8 src/train.py lf.yaml"])
+@pytest.mark.parametrize(
+    "command", ["llamafactory-cli train lf.yaml", "torchrun --nproc_per_node 8 src/train.py lf.yaml"]
+)
 def test_bare_pairs_behind_a_file_win_over_it_and_what_they_replace_is_named(command):
     run = f"export NPROC_PER_NODE=8\n{command} per_device_train_batch_size=2 lora_rank=16\n"
     for files in ({"lf.yaml": LLAMA_FACTORY, "run.sh": run}, {"run.sh": run, "lf.yaml": LLAMA_FACTORY}):
