@@ -42,8 +42,8 @@ class Key(_Row):
     """A key of a format: what it states and how, since and until which version."""
 
     quantity: str
-    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules"] | None = None
-    # of own quantities; switch: no value; the last three: lists, see `lists`
+    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules", "stages"] | None = None
+    # of own quantities; switch: no value; the last four: lists, see `lists`
     unset: tuple[str, ...] = ()  # values that state nothing, such as -1
     aliases: tuple[str, ...] = ()
     write: bool = True

@@ -21,6 +21,7 @@ from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plai
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+ALONE = {"chunks": "pp", "sequence_parallel": "tp"}  # without effect on one such rank
 MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 
@@ -36,6 +37,7 @@ class Reader:
         self.unsure: set[str] = set()  # quantities of which a word is not read
         self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
+        self.undecided: dict[str, str] = {}  # what a recipe of a name states itself -> why a default stands for it
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
@@ -193,6 +195,7 @@ class Reader:
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
                 self._decide(quantity, stated)
+        self.undecided = {name: why for name, why in self.undecided.items() if name not in stated}
         for name, value in stated.items():
             if self.found.setdefault(name, value) != value:
                 if name in self.origins and self.found[name] != USUAL and name not in self.unsure:
@@ -262,6 +265,11 @@ class Reader:
         found = self._fallen_back(self._defaulted(values, defaults, where, without), where, without)
         if found.get("devices") is None:
             self.open.append("devices")
+        for name, why in self.undecided.items():
+            if not self._moot(name, found):
+                self.open.append(name)
+                why = f"{why}: the default of {self.form.title} is taken: give the file of the recipe, or --set {name}=..."
+            self.assumed.append((name, text_of(found[name]), why))
         told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
         for name in (n for n in found if n in glossary() and n not in told):
             if (equation := self._equation(name, found)) and glossary()[name].of != "model":
@@ -340,8 +348,9 @@ class Reader:
             value = values.get(default) if isinstance(default, str) and default in values else default
             if value is None or value == USUAL or (name == ACCUMULATION and self._divided(values)):
                 continue
+            if not self._moot(name, values):
+                self._check_left(name, where)
             values = solved(self.form, values | {name: value}, where, self.origins, without=without)
-            self._check_left(name, where)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
@@ -351,12 +360,20 @@ class Reader:
 
     def _check_left(self, name: str, where: str) -> None:
         """PerfgridError where a key of the job states by itself what a default would stand for."""
-        for key, names in self.form.leaves.items():
-            if name in names and key in self.settings:
-                raise PerfgridError(
-                    f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
-                    f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
-                )
+        if key := self._named_by(name):
+            raise PerfgridError(
+                f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
+                f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
+            )
+
+    def _named_by(self, quantity: str) -> str:
+        """The key of the job that names a recipe or configuration which states a quantity; empty for none."""
+        return next((k for k, names in self.form.leaves.items() if quantity in names and k in self.settings), "")
+
+    @staticmethod
+    def _moot(name: str, values: Mapping[str, Any]) -> bool:
+        """Whether a quantity is without effect in a design, because its ranks are one."""
+        return values.get(ALONE.get(name, ""), 0) == 1
 
     def _key_of(self, name: str) -> str:
         """The key that states a quantity."""
@@ -397,6 +414,10 @@ class Reader:
         if not keys and quantity in stated:
             return  # the files leave it open
         self.found[quantity] = case.value
+        silent = not any(key in self.settings for c in cases for key in (*c.keys, *c.contains))
+        if not keys and silent and (by := self._named_by(quantity)):
+            self.undecided[quantity] = f"{self._said(by)} states it itself, which is not read"
+            return
         for key in keys:
             self.origins.setdefault(quantity, self._said(key))
             self._understand(key, case.means or f"{quantity} = {text_of(case.value)}")

@@ -352,11 +352,11 @@ def test_every_key_of_a_case_can_stop_the_reader():
     own = f"{RUN}{LLAMA}{BATCH} --use-megatron-fsdp"
     assert read_job(own, format="megatron-lm").values["zero"] == 3  # the default since 0.17
     for other in ("", " --use-distributed-optimizer"):
-        with pytest.raises(PerfgridError, match="is not understood without a known value of .*sharding-strategy"):
+        with pytest.raises(PerfgridError, match=r"is not understood without a known value of .*sharding-strategy"):
             read_job(own + other, format="megatron-lm@0.14")
     for other in ("", " ddp.use_distributed_optimizer=true"):
         text = f"python run.py {BRIDGE} ddp.use_megatron_fsdp=true{other}"
-        with pytest.raises(PerfgridError, match="is not understood without a known value of .*sharding_strategy"):
+        with pytest.raises(PerfgridError, match=r"is not understood without a known value of .*sharding_strategy"):
             read_job({"run.sh": text}, format="megatron-bridge")
 
 
