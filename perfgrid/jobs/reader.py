@@ -268,7 +268,7 @@ class Reader:
         for name, why in self.undecided.items():
             if not self._moot(name, found):
                 self.open.append(name)
-                why = f"{why}: the default of {self.form.title} is taken: give the file of the recipe, or --set {name}=..."
+                why += f": the default of {self.form.title} is taken: give the file of the recipe, or --set {name}=..."
             self.assumed.append((name, text_of(found[name]), why))
         told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
         for name in (n for n in found if n in glossary() and n not in told):

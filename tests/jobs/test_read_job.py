@@ -277,5 +277,5 @@ def test_chunks_follow_from_a_layout_of_stages(layout, chunks):
     assert read_job(text, format="megatron-lm").values["chunks"] == chunks
     with pytest.raises(PerfgridError, match="layout needs stages with"):
         read_job(text.replace("E", "?("), format="megatron-lm")
-    with pytest.raises(PerfgridError, match="pipeline_stages 3 .*is not a multiple of pp 4"):
+    with pytest.raises(PerfgridError, match=r"pipeline_stages 3 .*is not a multiple of pp 4"):
         read_job(text.replace(layout, "E|t|L"), format="megatron-lm")
