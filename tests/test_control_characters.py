@@ -154,7 +154,9 @@ def test_pages_and_pictures(folder):
         page = report(result.load(), NAMED)
     assert f"<title>{printable(ESCAPE)}</title>" in page
     assert not controls(page.replace("\t", ""))
-    content = json.loads(re.search(r'id="content">(.*?)</script>', page)[1])
+    held = re.search(r'id="content">(.*?)</script>', page)
+    assert held is not None
+    content = json.loads(held[1])
     assert printable(content["title"]) == printable(ESCAPE)
     run(folder, ("plot", "s.toml", *PLAIN, "-o", "p.svg", "--overwrite"))
     assert xml.fromstring((folder / "p.svg").read_text()) is not None

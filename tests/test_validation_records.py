@@ -46,7 +46,7 @@ def changed(line, path, value):
         ("plan.tp", "8", "plan.tp: input should be a valid integer, found '8'"),
         ("plan.tp", True, "plan.tp: input should be a valid integer, found True"),
         ("plan.sequence_parallel", 1, "plan.sequence_parallel: input should be a valid boolean"),
-        ("value", float("nan"), "value: input should be a finite number, found nan"),
+        ("value", float("nan"), "value: nan is no finite number"),
         ("value", -1.42, "value: input should be greater than 0, found -1.42"),
         ("workload.precision", "fp17", "workload.precision: input should be 'fp32'"),
         ("quantity", "step_tme", "unknown quantity 'step_tme'; did you mean 'step_time'"),

@@ -68,7 +68,7 @@ def by_stack(
         designs, stack = np.nonzero(left)
         columns = {name: column[stack] for name, column in held.items()}
         columns |= {} if way is None else {SHARDING: np.full(len(stack), float(way))}
-        table[left] = _legal_values(registry, _changed(space, designs, columns), choices, output, concerned)
+        table[left] = _legal_values(registry, _changed(space, designs.tolist(), columns), choices, output, concerned)
         left = np.isnan(table)
     return {stack.name: table[:, i] for i, stack in enumerate(stacks)}
 

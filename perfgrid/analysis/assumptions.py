@@ -54,7 +54,8 @@ def assumptions(
     index = index_of(study.space, at)
     effects = {name: _whole(elasticities_at(study, index, name)) for name in of}
     variables, entries = study.catalog.variables, entries_at(study.space, index, TABLES, study.defaults)
-    known = {one.quantity: _here(one, entries) for one in ledger(study, origins) if _concerns(one, entries)}
+    listed = sorted(ledger(study, origins), key=lambda one: one.read)  # of two statements the one that counts
+    known = {one.quantity: _here(one, entries) for one in listed if _concerns(one, entries)}
     found = {name: _assumption(one, variables, effects) for name, one in known.items()}
     for name in study.graph().leaves:
         variable = given(variables, name)

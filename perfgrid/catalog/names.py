@@ -12,6 +12,7 @@ _NOISE = {  # of names that vendors and drivers print: NVIDIA H100 80GB HBM3
     *("nvidia", "amd", "google", "intel", "instinct", "tesla", "geforce", "tensor", "core", "gpu", "graphics"),
     *("hbm2", "hbm2e", "hbm3", "hbm3e"),
 }
+_VERSION = re.compile(r"v?\d+(\.\d+)*")
 _LONGEST = 100  # characters of a name that is looked for
 _MOST = 12  # candidates that a message lists
 FORMATS = {  # other names of number formats, without separators: the same values in the same bytes
@@ -55,6 +56,9 @@ def _words(name: str) -> list[str]:
 
 
 def _is_part(own: list[str], words: list[str]) -> bool:
-    """Whether words are one run of those of a name, or each of them is."""
+    """Whether words are one run of those of a name, or each of them is and no version is left out between them."""
     runs = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
-    return bool(own) and ("".join(own) in runs or runs.issuperset(own))
+    if not own or "".join(own) in runs:
+        return bool(own)
+    versions = [word for word in words[:-1] if _VERSION.fullmatch(word) and word not in own]
+    return not versions and runs.issuperset(own)  # llama-7b is no part of llama-2-7b

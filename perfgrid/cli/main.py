@@ -62,7 +62,8 @@ class Once(TyperCommand):
         """The arguments. PerfgridError for an option that is stated twice, of which the last would win."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter in order:
-            single = parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
+            several = parameter.multiple or getattr(parameter, "is_flag", False)
+            single = parameter.param_type_name == "option" and not several
             if single and order.count(parameter) > 1:
                 from perfgrid.engine.errors import PerfgridError
 

@@ -57,7 +57,8 @@ class Job:
         for key, _, meaning in self.understood:
             found |= {name: ("stated", key) for part in meaning.split(", ") if (name := part.partition(" = ")[0])}
         found |= {name: ("stated", f"--set {name}") for name in settings}
-        return {"model": ("stated", "the job"), "device": ("stated", "--on")} | found
+        named: dict[str, Origin] = {"model": ("stated", "the job"), "device": ("stated", "--on")}
+        return named | found
 
     def with_model(self, model: Entry, own: bool) -> Job:
         """The job of a model."""

@@ -33,8 +33,11 @@ def check_tables(study: Study, workloads: Mapping[str, Study]) -> None:
 
 def check_masked(study: Study) -> None:
     """PerfgridError for an override that states what the entries of an axis decide, which would be without effect."""
+    of_devices = any(
+        "device" in (axis.name, *axis.columns) for axis in study.space.axes
+    )  # else nothing is made again
     for axis in study.space.axes:
-        held = [key for key in study.file.overrides if key in IMPLEMENTED.get(axis.name, ())]
+        held = [key for key in study.file.overrides if of_devices and key in IMPLEMENTED.get(axis.name, ())]
         held = held or _masking(study, axis.name, axis.columns)
         if held:
             raise PerfgridError(

@@ -25,6 +25,7 @@ Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
 MOST_LABELS = 4  # of an axis that are written out
 LAYOUT = "parallelism"
+REPLACED = "the study states it of all designs"
 FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the graph
 
 
@@ -43,11 +44,12 @@ class Input:
     read: bool = True
     single: bool = False
     entry: tuple[str, str] | None = None
+    why: str = "no output of this study depends on it"
 
     @property
     def text(self) -> str:
         """What to say of one that nothing reads."""
-        return f"{self.quantity} = {self.value} ({self.by}) has no effect: no output of this study depends on it"
+        return f"{self.quantity} = {self.value} ({self.by}) has no effect: {self.why}"
 
 
 def ledger(study: Study, origins: Mapping[str, Origin] | None = None, graph: Graph | None = None) -> list[Input]:
@@ -131,7 +133,8 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
             yield from (Input(n, _text(v), "implied", name, n in read) for n, v in others.items())
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        yield Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
+        one = Input(quantity, _text(value), "stated", f"--set {key}", quantity in read)
+        yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 
 def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
@@ -141,14 +144,15 @@ def _of_entries(study: Study, read: set[str]) -> Iterator[Input]:
         for name in names:
             entry = study.catalog.entry(table, name)
             for quantity, file in entry.stated.items():
-                if quantity in study.stated:
-                    continue  # of all designs, by the study
+                if quantity in study.stated and file != OVERRIDE:
+                    continue  # the study states it of all designs
                 said = any(key.startswith(f"{name}.{quantity}") for key in set_here)
                 if said if file == OVERRIDE else not _differs(study, entry, quantity):
                     continue
                 text = value_text(variables[quantity], entry.values[quantity]).strip('"')
                 by = f"{table} {name}" if file == OVERRIDE else file
-                yield Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE, (table, name))
+                one = Input(quantity, text, "stated", by, quantity in read, file == OVERRIDE, (table, name))
+                yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 
 def _differs(study: Study, entry: Entry, quantity: str) -> bool:

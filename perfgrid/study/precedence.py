@@ -43,7 +43,7 @@ class Precedence:
     def _settle(self, own: Variable, other: Variable, label: str) -> None:
         """Set what the fabric states to 0 (it takes the device's) where the device's value is stated."""
         everywhere = own.name in self.taken or any(own.name in axis.scales for axis in self.axes)
-        if other.name in self.taken or not (everywhere or self._rows("device", own.name).any()):
+        if not (everywhere or self._rows("device", own.name).any()):
             return
         held = next((i for i, axis in enumerate(self.axes) if other.name in axis.columns), None)
         if held is None and other.name not in self.constants:
@@ -52,6 +52,9 @@ class Precedence:
         column = column if held is not None else column[None]
         along, place = INNER.position(other.axis or ""), INNER.labels[other.axis or ""].index(label)
         states = np.moveaxis(column, along, -1)[..., place].reshape(-1) > 0
+        if other.name in self.taken and states.any():
+            self._both_stated(own, other, label, everywhere)
+            return
         yields = np.ones(len(column), bool) if everywhere else ~self._rows("topology", other.name)
         yields = states & np.broadcast_to(yields, states.shape)
         devices, devices_axis = (np.array([True]), None) if everywhere else self._device_rows(own.name)
@@ -77,12 +80,23 @@ class Precedence:
             axis = self.axes[held]
             self.axes[held] = replace(axis, columns={**axis.columns, other.name: column})
 
+    def _both_stated(self, own: Variable, other: Variable, label: str, everywhere: bool) -> None:
+        """What the study states of all fabrics counts before what anyone states of devices."""
+        known = self.catalog.tables["device"]
+        names = [n for n in dict.fromkeys(self._names("device")) if n in known and own.name in known[n].stated]
+        of = "the study" if everywhere else ", ".join(names)
+        self.notes.append(f"{other.name}.{label} of the study replaces {own.name} of {of}")
+
     def _names(self, table: str) -> Sequence[str]:
         """The entries of a table by row of the axis that has them, or the one of all designs."""
-        for axis in self.axes:
-            if axis.name == table or table in axis.columns:
-                return list(map(str, axis.columns.get(table, axis.labels)))
+        held = self._holder(table)
+        if held is not None:
+            return list(map(str, self.axes[held].columns.get(table, self.axes[held].labels)))
         return [self.defaults[table]] if table in self.defaults else []
+
+    def _holder(self, table: str) -> int | None:
+        """The axis that has the entries of a table."""
+        return next((i for i, axis in enumerate(self.axes) if axis.name == table or table in axis.columns), None)
 
     def _rows(self, table: str, quantity: str) -> np.ndarray:
         """Of which of these entries a user states a quantity."""
@@ -90,13 +104,12 @@ class Precedence:
         return np.array([n in known and quantity in known[n].stated for n in self._names(table)] or [False])
 
     def _device_rows(self, quantity: str) -> tuple[np.ndarray, int | None]:
-        axis = next((i for i, a in enumerate(self.axes) if a.name == "device" or "device" in a.columns), None)
-        return self._rows("device", quantity), axis
+        return self._rows("device", quantity), self._holder("device")
 
     def _said(self, own: Variable, other: Variable, label: str, everywhere: bool) -> Iterator[str]:
         """What to say of devices and fabrics that state different values."""
         devices, fabrics = self._names("device"), self._names("topology")
-        paired = len(devices) == len(fabrics) and len(fabrics) > 1
+        paired = self._holder("device") is not None and self._holder("device") == self._holder("topology")
         pairs = zip(devices, fabrics, strict=True) if paired else ((d, f) for d in devices for f in fabrics)
         for device, fabric in dict.fromkeys(pairs):
             one, two = self.catalog.tables["device"].get(device), self.catalog.tables["topology"].get(fabric)

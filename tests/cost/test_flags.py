@@ -67,7 +67,7 @@ def test_a_node_that_the_catalog_lacks_is_reported_in_a_sentence():
         ({"module_area": ["-5 mm^2"]}, {}, "axes.module_area must be >= 0"),
         ({}, {"d2d_overhead": -0.5}, "d2d_overhead must be >= 0"),
         ({"node": ["n4x"]}, {}, "the catalog has no node 'n4x'; did you mean"),
-        ({"package": ["cowos"]}, {}, "did you mean 'cowos-l' or 'cowos-s'"),
+        ({"package": ["cowos"]}, {}, "may be cowos-l, cowos-s, microbump-cowos-s or soic-cowos-s"),
         ({"io_node": ["n1"]}, {}, "axes.io_node: the catalog has no node 'n1'"),
         ({}, {"yield_model": "murfy"}, "; did you mean 'murphy'"),
         ({}, {"core_area_share": 1.5}, "core_area_share must be >= 0 and <= 1, found 1.5"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ PRODUCT = {"External id": 5, "Input Dims": [[2, 3], [3, 4]], "Input type": ["c10
 EVENTS = [
     logs.step(1, 0, 100),
     logs.kernel("gemm", 10, 20, correlation=3, **{"External id": 5}),
-    logs.kernel("ncclAllReduce", 40, 9, **{"Collective name": "allreduce", "Process Group Name": "tp"}),
+    logs.kernel("ncclAllReduce", 40, 9, **cast(Any, {"Collective name": "allreduce", "Process Group Name": "tp"})),
     {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "args": PRODUCT},
     {"ph": "X", "cat": "cuda_runtime", "name": "launch", "ts": 1, "dur": 1, "args": {"correlation": 3}},
 ]

@@ -432,7 +432,7 @@ def test_serve_finds_the_best_pair_of_pools(monkeypatch, capsys):
     ("words", "message"),
     [
         (("--prefill", "tp=1,workrs=2"), "did you mean 'workers'"),
-        (("--prefill", "tp=x"), "tp must be a whole number above zero, found 'x'"),
+        (("--prefill", "tp=x"), "tp: 'x' is not a number such as 64"),
         (("--decode", "tp=1,tp=2"), "states tp twice"),
         (("--decode", "tp=8"), "the pool takes 8 devices, and both have 8 together"),
         (("--decode", "device=h10"), "did you mean"),

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,7 +125,8 @@ def test_blocks_that_run_backwards(tmp_path, job):
         ]
     options = {"job": (job,), "on": "h100-sxm-80gb"}
     assert read(path_of(tmp_path / "r.txt", logs.mllog(events)), **options)[0].value == pytest.approx(0.09)
-    late, back = [*events], [*events]
+    late: list[Any] = [*events]
+    back: list[Any] = [*events]
     late[5] = (500, *events[5][1:])
     with pytest.raises(PerfgridError, match=r"r.txt:6: the time of the block that begins in line 5 must be above zero"):
         read(path_of(tmp_path / "r.txt", logs.mllog(late)), **options)
@@ -155,6 +157,7 @@ def test_results_of_serving(tmp_path, word):
         text = logs.sound_files()[kind]
         start = text.index(f'"{key}"', text.index("request_latency") if kind == "genai-perf" else 0)
         found = re.compile(r": ([\d.]+)").search(text, start)
+        assert found is not None
         damaged = text[: found.start(1)] + ("NaN" if word == "nan" else word) + text[found.end(1) :]
         with pytest.raises(PerfgridError, match=f"{name} |integer of more than 308 digits"):
             read(path_of(tmp_path / "r.json", damaged), on="h100-sxm-80gb", stated=MODEL)

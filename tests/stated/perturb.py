@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, load_catalog
 from perfgrid.catalog.loader import entry_of
+from perfgrid.catalog.schema import Kind
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import replay_point
 from perfgrid.formulas import registry_of
@@ -127,8 +128,8 @@ def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
         return build_study(_with(content, table, name, value), own.name)
     if way == "axis":
         return build_study(_with(content, "axes", name, [value]), own.name)
-    entry = own.entries.get(variable.of)
-    if entry not in catalog.tables[variable.of]:
+    table, entry = cast(Kind, variable.of), own.entries.get(variable.of, "")
+    if entry not in catalog.tables[table]:
         return None
     if way == "set":
         return build_study(content, own.name, catalog_values={f"{variable.of}.{entry}.{name}": value})
@@ -141,7 +142,7 @@ def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
         own_values: dict[str, Any] = (
             {name: value} if variable.block is None else {variable.block: _block(catalog, variable, entry, value)}
         )
-        made = entry_of(variable.of, new, {"extends": entry, "title": "own", **own_values}, "own.toml")
+        made = entry_of(table, new, {"extends": entry, "title": "own", **own_values}, "own.toml")
         catalog = catalog.with_entry(made)
     return build_study(_with(content, "axes", variable.of, [new]), own.name, catalog)
 
@@ -228,7 +229,7 @@ def _vectors(variable: Variable, value: Any, others: list[Any]) -> Iterator[Any]
 
 def _current(variable: Variable, own: Base) -> Any:
     """What a design has of a quantity."""
-    entry = own.entries.get(variable.of)
+    entry = own.entries.get(variable.of, "")
     known = load_catalog().tables.get(variable.of, {})
     if entry in known and variable.name in known[entry].values:
         return known[entry].values[variable.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_a_value_of_a_device_that_nothing_reads_is_refused(change, said):
 
 def test_what_options_replace_is_refused():
     for change, options in (
-        ("purchase_price=2x", {"price": 2.1}),
+        ("purchase_price=2x", cast(dict[str, Any], {"price": 2.1})),
         ("usual_topology=rail-optimized", {"topology": "hgx-h100-400g"}),
         ("training_software=nemo", {"software": "megatron-core"}),
     ):
@@ -267,3 +268,59 @@ def test_the_inputs_of_a_job_name_its_keys(tmp_path):
     assert inputs["software"][0] == "assumed"
     assert inputs["recompute"][0] == "assumed"
     assert inputs["device"] == ("stated", "--on")
+
+
+def test_of_two_statements_of_all_designs_neither_is_lost(tmp_path):
+    limit = {"tier_size_limit": {"scale_up": 16, "scale_out": 0}}
+    both = pg.Study.make(**{**BASE, "axes": {**BASE["axes"], "scale_up_size": [4, 8]}}, overrides=limit)
+    assert both.notes == ("tier_size_limit.scale_up of the study replaces scale_up_size of the study",)
+    path = tmp_path / "study.toml"
+    path.write_text(tomli_w.dumps({**BASE, "overrides": limit}))
+    found = run(tmp_path, ["run", "study.toml", "--set", "device.gb200.scale_up_size=4"])
+    assert "note: tier_size_limit.scale_up of the study replaces scale_up_size of gb200" in found.err
+    path.write_text(tomli_w.dumps({**BASE, "overrides": {"hbm_bandwidth": "1 TB/s"}}))
+    found = run(tmp_path, ["run", "study.toml", "--set", 'device.gb200.hbm_bandwidth="2 TB/s"'])
+    assert "has no effect: the study states it of all designs" in found.err
+
+
+def test_what_a_study_overrides_is_listed_with_the_value_that_counts(own):
+    study = pg.Study.make(
+        **{**BASE, "axes": {**BASE["axes"], "device": ["mine"]}}, overrides={"scale_up_size": 4}, catalog=own
+    )
+    found = {one.quantity: one for one in ledger(study)}
+    assert found["scale_up_size"].value == "4"
+    assert found["scale_up_size"].by == "overrides"
+    assert found["devices"].value == "576"
+
+
+def test_every_pair_of_devices_and_fabrics_on_axes_of_their_own_is_noted():
+    axes = {"device": ["gb200"], "topology": ["gb200-nvl72-400g", "hgx-h100-400g"]}
+    notes = pg.Study.make(**{**BASE, "axes": {**BASE["axes"], **axes}}, overrides={"scale_up_size": 4}).notes
+    assert len(notes) == 2
+
+
+def test_nobody_is_said_to_state_what_they_did_not(tmp_path):
+    found = run(
+        tmp_path,
+        [
+            "serve",
+            "llama-3.1-8b",
+            "--on",
+            "h100-sxm-80gb",
+            "--clients",
+            "8",
+            "--devices",
+            "1",
+            "--assumptions",
+            "--json",
+        ],
+    )
+    inputs = {one["quantity"]: (one["status"], one["by"]) for one in json.loads(found.out)["inputs"]}
+    assert inputs["prompt_variation"][0] == inputs["limit_statistic"][0] == "assumed"
+    assert inputs["devices"] == ("stated", "--devices")
+    assert inputs["batch"] == ("stated", "--clients")
+
+
+def test_an_option_is_stated_once(tmp_path):
+    found = run(tmp_path, ["train", "llama-3.1-8b", "--on", "h100-sxm-80gb", "--on", "b200", "--devices", "8"])
+    assert (found.status, found.err) == (2, "perfgrid: --on is stated twice: state it once\n")

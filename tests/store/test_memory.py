@@ -110,7 +110,7 @@ def test_a_worker_plans_what_the_study_plans(workload):
     """From the attributes of a store alone: the same order, stages, partitions and values, to the bit."""
     made = study() if workload == "manufacturing" else small.study(where="tp * pp <= 16 and microbatch * tp < 9")
     plan = made.plan()
-    attributes = {**global_attributes(made), SPACE_ATTRIBUTE: space_text(plan)}
+    attributes = {**global_attributes(made, plan.graph), SPACE_ATTRIBUTE: space_text(plan)}
     space, registry, choices = restore(xr.Dataset(attrs=attributes))
     again = Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, plan.small_points)
     assert (again.order, again.wanted, list(again.quantities)) == (plan.order, plan.wanted, list(plan.quantities))
