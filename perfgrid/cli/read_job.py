@@ -174,7 +174,10 @@ def print_job(job: Job) -> None:
             print_table(headers, rows, prose=headers[1:], names=False)
     for name in job.open:
         out.print()
-        out.print(f"Open: {name}: no launcher states it: give --{name}")
+        if name == "devices":
+            out.print(f"Open: {name}: no launcher states it: give --{name}")
+        else:
+            out.print(f"Open: {name}: what is named states it and is not read: give its file, or --set {name}=...")
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
     out.print(f"Assumed: {job.format.software} runs it (--software)")

@@ -20,6 +20,7 @@ class Arguments:
     switches: tuple[str, ...] = ()
     several: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
+    pairs: bool = False  # bare key=value words are settings, beside a file
     abbreviated: bool = False  # an unambiguous beginning of a flag stands for it
 
     def named(self, key: str) -> str:

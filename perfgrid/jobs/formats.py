@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
-from math import nan, prod
+from math import isfinite, nan, prod
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.catalog import Variable, load_catalog
+from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
 from .arguments import Arguments, hyphenated
@@ -41,8 +42,8 @@ class Key(_Row):
     """A key of a format: what it states and how, since and until which version."""
 
     quantity: str
-    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules"] | None = None
-    # of own quantities; switch: no value; the last three: lists, see `lists`
+    kind: Literal["integer", "number", "flag", "text", "switch", "count", "slots", "modules", "stages"] | None = None
+    # of own quantities; switch: no value; the last four: lists, see `lists`
     unset: tuple[str, ...] = ()  # values that state nothing, such as -1
     aliases: tuple[str, ...] = ()
     write: bool = True
@@ -199,6 +200,7 @@ class Format(_Row):
     switches: tuple[str, ...] = ()  # flags without a value, beside its keys of that kind; or patterns
     several: tuple[str, ...] = ()  # flags with several values; or patterns
     whole_context: bool = False  # a server that starts only where a request of its longest context fits
+    pairs: bool = False  # its program takes bare key=value words, which win over its file
     abbreviated: bool = False  # its parser takes an unambiguous beginning of a flag
     files: tuple[str, ...] = ()  # last names of keys that name a further file of settings
     files_win: bool = False  # what such a file states replaces what the command line does
@@ -247,7 +249,7 @@ class Format(_Row):
         own += [key for key, value in cases if isinstance(value, bool) and key not in self.keys]
         plain = (key for keys in self.ignored.values() for key in keys if not key.endswith("*"))
         names = frozenset((*self.by_name, *self.renamed, *plain))
-        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.abbreviated)
+        return Arguments(self.positional, (*own, *self.switches), self.several, names, self.pairs, self.abbreviated)
 
     @cached_property
     def by_last_name(self) -> dict[str, str]:
@@ -368,6 +370,8 @@ def solved(
             if len(lacking) > 1 or product.left in without or not product.holds(found):
                 continue
             others = product.total([float(n) if n.isdigit() else found[n] for n in product.right if n not in lacking])
+            if not isfinite(others):
+                raise PerfgridError(f"{where}{_equation(product, found, origins, *lacking)}: must be finite")
             if not lacking:
                 if abs(others - found[product.left]) > 1e-9 * max(1, abs(others)):
                     if conflicts is None:
@@ -375,15 +379,44 @@ def solved(
                     conflicts.add(product.left)
                 continue
             value = others if lacking[0] == product.left else product.rest(found[product.left], others)
-            if abs(value - round(value) if value == value else 1) < 1e-9 * max(1, value):
+            if abs(value - round(value) if isfinite(value) else 1) < 1e-9 * max(1, value):
                 value = round(value)
             elif lacking[0] not in form.parts:
                 if conflicts is None:
                     raise _contradiction(product, found, where, origins, lacking[0])
                 conflicts.add(lacking[0])
                 continue
+            if told := _beyond(lacking[0], value):
+                if conflicts is None:
+                    raise PerfgridError(f"{where}{_equation(product, found, origins, lacking[0])}: {told}")
+                conflicts.add(lacking[0])
+                continue
             found[lacking[0]], moved = value, True
     return found
+
+
+def _beyond(name: str, value: float) -> str:
+    """Why a quantity may not have a value that follows: the bounds of the glossary; empty where it may."""
+    variable = glossary().get(name)
+    if variable is None or variable.kind not in ("integer", "number"):
+        return "" if isfinite(value) else "must be finite"
+    try:
+        convert(variable, value, name)
+    except PerfgridError as error:
+        return str(error).partition(", found")[0]
+    return ""
+
+
+def _equation(product: Product, values: Mapping[str, Any], origins: Mapping[str, str] | None, lacking: str = "") -> str:
+    """A product in words, with the numbers of what is known and the keys that state them."""
+
+    def said(name: str) -> str:
+        if name.isdigit() or name == lacking:
+            return name
+        key = (origins or {}).get(name)
+        return f"{name} {values[name]:g}" + (f" ({key})" if key else "")
+
+    return f"{said(product.left)} = {(' + ' if product.sums else ' x ').join(map(said, product.right))}"
 
 
 def _contradiction(

@@ -17,10 +17,13 @@ from perfgrid.engine.errors import PerfgridError
 
 from .shell import is_unread
 
-_DIRECTIVE = re.compile(r"^#(SBATCH|PyTorchJob|MPIJob|JobSet)[ \t]+(.*)$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"#(SBATCH|PyTorchJob|MPIJob|JobSet)[ \t]+(.*)")
 _BEHIND_STEP = re.compile(r"(?<![\w/.-])(srun|mpirun|mpiexec)\b([^\"'\n;|&]*)")
 _HANDS_ON = re.compile(r"\b(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*-\w*c\s*$")  # a shell that is given the words behind
 _USED = re.compile(r"\$\{?(\w+)\}?")
+_NEGATIVE = re.compile(r"-\d+(\.\d+)?")  # of the words with a dash the only ones that are a value
+_PROGRAM = re.compile(r"(.*/)?(python[\d.]*|torchrun|torch\.distributed\.\w+|srun|mpirun|mpiexec)|.*\.(py|sh)")
+_SCRIPT = re.compile(r"<<-?\s*[\"']?[A-Za-z_]")  # a script within another one begins
 _GPUS = re.compile(r"(?:[\w.-]+:)*(\d+)")  # gpu:8, gpu:h100:8, h100:8, 8
 STEPS = ("srun", "mpirun", "mpiexec")
 ELASTIC = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -47,8 +50,28 @@ ALONE = {  # options without a value
         *("exclusive", "overlap", "multi-prog", "kill-on-bad-exit", "immediate", "propagate", "container-writable"),
         *("container-mount-home", "no-container-mount-home", "container-remap-root", "no-container-remap-root"),
         *("no-container-entrypoint", "container-entrypoint", "spread-job", "contiguous", "use-min-nodes", "E", "Z"),
+        *("requeue", "no-requeue", "hold", "H", "parsable", "reboot", "get-user-env", "exact", "oversubscribe", "nice"),
+        *(
+            "no-allocate",
+            "preserve-env",
+            "disable-status",
+            "X",
+            "K",
+            "test-only",
+            "resv-ports",
+            "send-libs",
+            "external",
+        ),
     ),
-    "mpirun": ("allow-run-as-root", "oversubscribe", "report-bindings", "tag-output", "v", "q", "bind-to-none"),
+    "mpirun": (
+        *("allow-run-as-root", "oversubscribe", "report-bindings", "tag-output", "v", "q", "bind-to-none", "l"),
+        *("nooversubscribe", "use-hwthread-cpus", "verbose", "quiet", "display-map", "display-allocation"),
+        *("display-devel-map", "display-devel-allocation", "display-topo", "timestamp-output", "xml", "nolocal"),
+        *("do-not-launch", "do-not-resolve", "debug-daemons", "debug-devel", "leave-session-attached", "d", "pernode"),
+        *("enable-recovery", "disable-recovery", "continuous", "report-child-jobs-separately", "get-stack-traces"),
+        *("bynode", "byslot", "bycore", "bysocket", "bind-to-core", "bind-to-socket", "merge-stderr-to-stdout"),
+        *("genvall", "genvnone", "envall", "envnone", "prepend-rank", "print-rank-map", "print-all-exitcodes"),
+    ),
     "torchrun": ("standalone", "no-python", "run-path", "m", "module", "use-env"),
 }
 ALONE["mpiexec"] = ALONE["mpirun"]
@@ -107,12 +130,13 @@ def allocation_of(texts: tuple[str, ...]) -> Layer:
     """The allocation that ``#SBATCH`` lines of some texts, or a manifest, ask for; later ones replace earlier ones."""
     words, before = list[str](), "#SBATCH "
     for text in texts:
-        for name, line in _DIRECTIVE.findall(text):
+        for name, line in (row[:2] for row in _directives(text) if row[2]):
             before = "#SBATCH " if name == "SBATCH" else f"{name} "
             try:
                 words += shlex.split(line, comments=True)
             except ValueError:
                 words += line.split()
+            words.append("-")  # a value stands on the line of its option
     found = _read(words, "srun", before, alone=False)[0]
     stated = dict(found.stated)
     if words and "nodes" not in stated and not any("-N" in word or "--nodes" in word for word in found.unread):
@@ -121,6 +145,21 @@ def allocation_of(texts: tuple[str, ...]) -> Layer:
     if "tasks" not in stated and "tasks_per_node" in stated:
         stated |= {"tasks": stated["nodes"] * stated["tasks_per_node"]} if "nodes" in stated else {}
     return Layer(stated, found.words, found.unread)
+
+
+def _directives(text: str) -> Iterator[tuple[str, str, bool]]:
+    """The directives of a text: whose, the options, and whether they count: Slurm reads none behind a command."""
+    counts = True
+    for line in text.splitlines():
+        if found := _DIRECTIVE.match(line):
+            yield found[1], found[2], counts or found[1] != "SBATCH"
+        elif line.strip() and not line.lstrip().startswith("#"):
+            counts = _SCRIPT.search(line) is not None
+
+
+def late_directives(text: str) -> list[str]:
+    """The ``#SBATCH`` lines behind the first command, which Slurm does not read."""
+    return [f"#{name} {line.strip()}" for name, line, counts in _directives(text) if not counts]
 
 
 def variables_of(allocation: Layer) -> dict[str, str]:
@@ -187,18 +226,13 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
             i += 1
             continue
         name, equals, value = word.lstrip("-").partition("=")
-        if (
-            not word.startswith("--")
-            and program == "srun"
-            and len(name) > 1
-            and name[0] in "NnG"
-            and name[1:].isdigit()
-        ):
-            name, equals, value = name[0], "=", name[1:]
+        if program == "srun" and not word.startswith("--") and len(name) > 1 and not equals:
+            name, equals, value = name[0], "=", name[1:]  # -N4, -K1
         name = name.replace("_", "-")
         i += 1
         if not equals and name not in ALONE[program]:
-            value, i = (words[i] if i < len(words) else ""), i + (2 if name in TWO else 1)
+            taken = _values(words[i : i + (2 if name in TWO else 1)])
+            value, i = (taken[0] if taken else ""), i + len(taken)
         if (quantity := QUANTITIES[program].get(name)) is None or (name == "gres" and "gpu" not in value):
             continue
         shown = f"{before}{word if equals or not value else f'{word} {value}'}"
@@ -213,6 +247,16 @@ def _read(words: list[str], program: str, before: str, alone: bool = True) -> tu
             stated.pop(quantity, None)
             unread.append(shown if not is_unread(shown) else f"{before}{word.partition('=')[0]}")
     return Layer(stated, said, tuple(unread)), words[i:]
+
+
+def _values(behind: list[str]) -> list[str]:
+    """Of the words behind an option those that could be its values: no option, and no program that is started."""
+    no_value = (
+        i
+        for i, word in enumerate(behind)
+        if (word.startswith("-") and not _NEGATIVE.fullmatch(word)) or _PROGRAM.fullmatch(word)
+    )
+    return behind[: next(no_value, len(behind))]
 
 
 def step_around(text: str, variables: Mapping[str, str]) -> Layer | None:

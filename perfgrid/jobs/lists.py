@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 
 from perfgrid.engine.errors import PerfgridError, shortened
 
+LONGEST_LAYOUT = 4000  # characters, repeated groups written out
+_LAYOUT = re.compile(r"[A-Za-z|()*,\d\s]+")
+_REPEATED = re.compile(r"\(([^()]*)\)(?:\*(\d{1,4}))?|(\|)\*(\d{1,4})")
 EVERY = {"all", "all-linear", "all_linear", "linear", "layers."}
 JOINT = {"query_key_value", "c_attn", "qkv_proj", "W_pack", "Wqkv", "wqkv", "qkv", "attn_qkv", "linear_qkv"}
 SINGLE = {"q_proj", "k_proj", "v_proj"}
@@ -65,8 +68,25 @@ def modules_of(text: str, where: str) -> tuple[str, str]:
     return "qkv", "" if inputs else f"read as the projections to queries, keys and values, which are more than {text}"
 
 
+def stages_of(text: str, where: str) -> tuple[int, str]:
+    """How many stages a layout of Megatron-LM has, such as ``Et*4|(t|)*3L``: bars part them, groups may be repeated.
+
+    PerfgridError for what is no layout.
+    """
+    left = text.strip("\"' ")
+    if not _LAYOUT.fullmatch(left) or len(left) > LONGEST_LAYOUT:
+        raise PerfgridError(f"{where} needs stages with | between, found {shortened(text, 60)!r}")
+    while (found := _REPEATED.search(left)) is not None and len(left) <= LONGEST_LAYOUT:
+        bars = (found[1] or found[3] or "").count("|") * int(found[2] or found[4] or 1)
+        left = left[: found.start()] + "|" * min(bars, LONGEST_LAYOUT) + left[found.end() :]
+    if len(left) > LONGEST_LAYOUT or "(" in left or ")" in left:
+        raise PerfgridError(f"{where} needs stages with | between, found {shortened(text, 60)!r}")
+    return left.count("|") + 1, ""
+
+
 LISTS: Mapping[str, Callable[[str, str], tuple[int | str, str]]] = {
     "count": count_of,
     "slots": slots_of,
     "modules": modules_of,
+    "stages": stages_of,
 }

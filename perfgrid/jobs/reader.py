@@ -21,6 +21,7 @@ from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plai
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+ALONE = {"chunks": "pp", "sequence_parallel": "tp"}  # without effect on one such rank
 MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
 
@@ -36,6 +37,7 @@ class Reader:
         self.unsure: set[str] = set()  # quantities of which a word is not read
         self.open: list[str] = []  # quantities that nothing states and a prediction needs
         self.found: dict[str, Any] = {}
+        self.undecided: dict[str, str] = {}  # what a recipe of a name states itself -> why a default stands for it
         self.left: set[str] = set()  # quantities that a key leaves to what follows, such as -1
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
@@ -103,6 +105,8 @@ class Reader:
                 if self._stop(key, text, told, how="state its effect with --set and "):
                     return
             why += near
+        elif why.startswith(UNMODELLED) and text.lower() == "false":
+            why = f"{NOT_MODELLED}: not in effect with this value"
         self.ignored.append((shown, text, why))
 
     def _check_known(self, key: str, value: Any) -> None:
@@ -191,6 +195,7 @@ class Reader:
         for quantity in dict.fromkeys(case.quantity for case in self.form.cases):
             if quantity not in self.found:
                 self._decide(quantity, stated)
+        self.undecided = {name: why for name, why in self.undecided.items() if name not in stated}
         for name, value in stated.items():
             if self.found.setdefault(name, value) != value:
                 if name in self.origins and self.found[name] != USUAL and name not in self.unsure:
@@ -260,6 +265,11 @@ class Reader:
         found = self._fallen_back(self._defaulted(values, defaults, where, without), where, without)
         if found.get("devices") is None:
             self.open.append("devices")
+        for name, why in self.undecided.items():
+            if not self._moot(name, found):
+                self.open.append(name)
+                why += f": the default of {self.form.title} is taken: give the file of the recipe, or --set {name}=..."
+            self.assumed.append((name, text_of(found[name]), why))
         told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
         for name in (n for n in found if n in glossary() and n not in told):
             if (equation := self._equation(name, found)) and glossary()[name].of != "model":
@@ -338,8 +348,9 @@ class Reader:
             value = values.get(default) if isinstance(default, str) and default in values else default
             if value is None or value == USUAL or (name == ACCUMULATION and self._divided(values)):
                 continue
+            if not self._moot(name, values):
+                self._check_left(name, where)
             values = solved(self.form, values | {name: value}, where, self.origins, without=without)
-            self._check_left(name, where)
             if name in glossary() and (glossary()[name].of != "model" or "hidden_size" in self.found):
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
@@ -349,12 +360,20 @@ class Reader:
 
     def _check_left(self, name: str, where: str) -> None:
         """PerfgridError where a key of the job states by itself what a default would stand for."""
-        for key, names in self.form.leaves.items():
-            if name in names and key in self.settings:
-                raise PerfgridError(
-                    f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
-                    f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
-                )
+        if key := self._named_by(name):
+            raise PerfgridError(
+                f"{where}{self._said(key)} states {name} itself, which is not read: give the file of the recipe "
+                f"before this one, or {'--set ' + name + '=...' if name in glossary() else self._key_of(name)}"
+            )
+
+    def _named_by(self, quantity: str) -> str:
+        """The key of the job that names a recipe or configuration which states a quantity; empty for none."""
+        return next((k for k, names in self.form.leaves.items() if quantity in names and k in self.settings), "")
+
+    @staticmethod
+    def _moot(name: str, values: Mapping[str, Any]) -> bool:
+        """Whether a quantity is without effect in a design, because its ranks are one."""
+        return values.get(ALONE.get(name, ""), 0) == 1
 
     def _key_of(self, name: str) -> str:
         """The key that states a quantity."""
@@ -389,12 +408,16 @@ class Reader:
         if case is None:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
-        others = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in keys]
+        others = [key for c in cases for key in self._in_effect(c) if key in self.settings and key not in keys]
         others = [key for key in dict.fromkeys(others) if key not in self.form.keys]  # these state one of their own
         others = [key for key in others if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
             return  # the files leave it open
         self.found[quantity] = case.value
+        silent = not any(key in self.settings for c in cases for key in (*c.keys, *c.contains))
+        if not keys and silent and (by := self._named_by(quantity)):
+            self.undecided[quantity] = f"{self._said(by)} states it itself, which is not read"
+            return
         for key in keys:
             self.origins.setdefault(quantity, self._said(key))
             self._understand(key, case.means or f"{quantity} = {text_of(case.value)}")
@@ -411,6 +434,17 @@ class Reader:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
         elif not keys and quantity in glossary() and not case.note:
             self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+
+    def _in_effect(self, case: Case) -> list[str]:
+        """The keys of a case that another value of it could be meant by.
+
+        The first one, and others that no case takes as they stand, unless one of them is stated to be off.
+        """
+        wanted = [key for key, word in case.keys.items() if word is not False]
+        if any(key in self.settings and text_of(self.settings[key]).lower() in (*FALSE, *UNSET) for key in wanted):
+            return list(case.keys)[:1]
+        taken = {key for c in self.form.cases if self._satisfied(c) for key in c.keys}
+        return [key for key in wanted if key == next(iter(case.keys)) or key not in taken]
 
     def _said(self, key: str) -> str:
         """A key with its value."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError, nearest, shortened
 
-from .launcher import Launched, allocation_of, launched_by, variables_of
+from .launcher import Launched, allocation_of, late_directives, launched_by, variables_of
 from .shell import Script, is_unread
 from .syntaxes import Arguments, Launchers, Part, Syntax, parts_of, syntax_of
 
 MOST = 3000  # settings of a job: of each that is unknown the nearest known one is sought
 OPEN = "its value comes from a command or a variable that is not stated here"
+LATE = "behind the first command, where Slurm reads no directive"
 _WORD = r"(\$\(\([^\n]*?\)\)|\$\([^\n]*?\)|`[^`\n]*`|[^\s;,]+)"
 UNSURE = "this launch is under a condition or in a function: read as if it ran, with the variables before it"
 _PLACEHOLDER = re.compile(r"\$\{?[\w.:,/]+\}?")
@@ -39,6 +40,9 @@ class Settings:
                 continue
             if weak and value == "auto" and key in self.values:
                 continue
+            before = self.files.get(key, file)
+            if before != file and str(self.values.get(key, value)) != str(value):
+                self.unread.append((f"{key} of {before}", str(self.values[key]), f"replaced: {value} in {file}"))
             self.values[key], self.files[key] = value, file
 
 
@@ -88,6 +92,7 @@ def settings_of(
         for part in parts:
             found.add(part.stated, file, weak=syntax == "json")  # of DeepSpeed, which leaves it to the program
             notes = [*notes, *part.notes]
+        notes = [*notes, *((line, LATE) for line in late_directives(text))]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]
         for key in {key for key, *_ in found.unread} - found.words.keys():
             if word := _word_of(key, text):

@@ -29,6 +29,7 @@ LONGEST = 4096  # characters of a value with references
 _REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+)(?:,([^{}]*))?|(\.{0,4}\w[\w.]*)(?::([^{}]*))?)\}")
 _KEY = re.compile(r"\w+:")
 _CHOICE = re.compile(r"([a-z]+(?:-[a-z]+)+):([a-z]+)")
+_PAIR = re.compile(r"([a-z_][\w.]*)=(.*)", re.DOTALL)
 _YAML = re.compile(r"(- )?[\"']?[\w./-]+[\"']?:(\s|$)|- |---$")  # a key, an item of a list
 HERE = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")  # the mark of a here-document
 _SHELL = re.compile(r"#!.*\b(?:ba|z|k|da)?sh\b")
@@ -89,7 +90,7 @@ def parts_of(
         elif program and arguments is not None and arguments.positional:
             read = _arguments(rest, arguments)
         else:
-            read = _flags([*program, *rest] or behind)
+            read = _flags([*program, *rest] or behind, arguments is not None and arguments.pairs)
         stated = [*_handed_on(words, variables, launchers), *read]
         parts.append(Part(words.title, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
@@ -215,8 +216,11 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
         yield key, value
 
 
-def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks."""
+def _flags(words: list[str], pairs: bool = False) -> Iterator[tuple[str, Any]]:
+    """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks.
+
+    ``pairs``: a bare ``key=value`` that is no value of a flag is a setting, too.
+    """
     key, values = "", list[str]()
     words = [part for word in words for part in _pieces(word)]
     words = [f"{word}.py" if before == "-m" else word for before, word in zip(["", *words], words, strict=False)]
@@ -230,6 +234,10 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
         elif found := _CHOICE.fullmatch(word):  # a sub-command of tyro, such as activation-checkpoint:full
             yield from _flag(key, values)
             yield f"{found[1]}:", found[2]
+            key, values = "", []
+        elif pairs and (values or not key) and (found := _PAIR.fullmatch(word)):
+            yield from _flag(key, values)
+            yield found[1], found[2]
             key, values = "", []
         elif word.endswith(PROGRAMS):  # what stood before concerned its launcher
             yield from _flag(key, values)

@@ -415,3 +415,21 @@ def test_deployments_are_read_by_their_pools():
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
         read_job(graph(of["prefill"], "python3 -m dynamo.frontend"))
+
+
+MESH = "model_name: llama3.1-8b\nici_fsdp_parallelism: 16\ndcn_data_parallelism: 4\nper_device_batch_size: {}\n"
+
+
+@pytest.mark.parametrize("value", ["1e308", "inf", "-inf", "nan", "-1", "0", "1e-300"])
+def test_a_value_that_follows_is_finite_and_within_its_bounds(value):
+    with pytest.raises(PerfgridError, match=r"per_device_batch_size\).* must be (finite|> 0)$") as error:
+        read_job(MESH.format(value))
+    assert one_line(str(error.value)) == str(error.value)
+    assert read_job(MESH.format(2)).values["global_batch"] == 128
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_accumulation_is_one_at_least(value):
+    text = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-3.1-8B --block_size 2048 "
+    with pytest.raises(PerfgridError, match=r"\(--gradient_accumulation_steps\).*: global_batch must be > 0$"):
+        read_job(f"{text} --per_device_train_batch_size 1 --gradient_accumulation_steps {value}")

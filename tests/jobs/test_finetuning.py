@@ -77,6 +77,34 @@ def run(tmp_path, files, *options):
     return CliRunner().invoke(app, ["read-job", *paths, *options])
 
 
+LLAMA_FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
+stage: sft
+finetuning_type: lora
+lora_rank: 8
+lora_target: all
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true
+"""
+
+
+@pytest.mark.parametrize(
+    "command", ["llamafactory-cli train lf.yaml", "torchrun --nproc_per_node 8 src/train.py lf.yaml"]
+)
+def test_bare_pairs_behind_a_file_win_over_it_and_what_they_replace_is_named(command):
+    run = f"export NPROC_PER_NODE=8\n{command} per_device_train_batch_size=2 lora_rank=16\n"
+    for files in ({"lf.yaml": LLAMA_FACTORY, "run.sh": run}, {"run.sh": run, "lf.yaml": LLAMA_FACTORY}):
+        job = read_job(files)
+        assert {n: job.values[n] for n in ("microbatch", "lora_rank", "devices", "global_batch")} == {
+            "microbatch": 2,
+            "lora_rank": 16,
+            "devices": 8,
+            "global_batch": 128,
+        }
+        assert ("lora_rank of lf.yaml", "8", "replaced: 16 in run.sh") in job.ignored
+
+
 PLAIN = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-3.1-8B --block_size 2048 {}\n"
 
 

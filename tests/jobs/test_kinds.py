@@ -27,7 +27,7 @@ from perfgrid.jobs.recognise import recognised
 from perfgrid.jobs.settings import Settings
 from perfgrid.jobs.words import in_list
 
-from .test_bad_input import BATCH, megatron
+from .test_bad_input import BATCH, LLAMA, RUN, megatron
 
 STRICT = sorted(name for name, form in formats().items() if form.strict)
 
@@ -329,3 +329,43 @@ def test_the_defaults_of_a_program_stop_nothing(name):
         key = key if name == "megatron-lm" else key.replace("-", "_")
         value = default.rpartition(".")[2].lower() if default.rpartition(".")[2].isupper() else default
         Reader(form, version, Settings(values={key: value}, files={key: "job.x"})).state({}, "")
+
+
+STRATEGIES = {"optim_grads_params": 3, "optim_grads": 2, "optim": 1, "no_shard": 0}
+BRIDGE = "model.tensor_model_parallel_size=1 train.micro_batch_size=1 train.global_batch_size=64 model.seq_length=4096 "
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_megatron_fsdp_shards_by_its_strategy(strategy):
+    """With the distributed optimizer or without; without Megatron-FSDP a strategy is without effect."""
+    flag, expected = f"--data-parallel-sharding-strategy {strategy}", STRATEGIES[strategy]
+    for own in ("--use-megatron-fsdp", "--use-megatron-fsdp --use-distributed-optimizer"):
+        assert megatron(f"{BATCH} {own} {flag}").values["zero"] == expected
+    assert megatron(f"{BATCH} {flag}").values["zero"] == 0
+    for key in ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"):
+        text = f"python run.py {BRIDGE} {key}=true ddp.data_parallel_sharding_strategy={strategy}"
+        job = read_job({"run.sh": text}, format="megatron-bridge", model="llama-3.1-8b", devices=8)
+        assert job.values["zero"] == expected
+
+
+def test_every_key_of_a_case_can_stop_the_reader():
+    own = f"{RUN}{LLAMA}{BATCH} --use-megatron-fsdp"
+    assert read_job(own, format="megatron-lm").values["zero"] == 3  # the default since 0.17
+    for other in ("", " --use-distributed-optimizer"):
+        with pytest.raises(PerfgridError, match=r"is not understood without a known value of .*sharding-strategy"):
+            read_job(own + other, format="megatron-lm@0.14")
+    for other in ("", " ddp.use_distributed_optimizer=true"):
+        text = f"python run.py {BRIDGE} ddp.use_megatron_fsdp=true{other}"
+        with pytest.raises(PerfgridError, match=r"is not understood without a known value of .*sharding_strategy"):
+            read_job({"run.sh": text}, format="megatron-bridge")
+
+
+def test_fsdp2_overlaps_by_itself():
+    for form, text in (
+        ("megatron-lm", f"{RUN}{LLAMA}{BATCH} --use-torch-fsdp2"),
+        ("primus", f"{RUN}{LLAMA}{BATCH} --use_torch_fsdp2 true"),
+    ):
+        values = read_job({"run.sh": text}, format=form).values
+        assert values["zero"] == 3
+        assert not {"dp_overlap", "parameter_overlap"} & values.keys()  # as usual
+    assert megatron(f"{BATCH}").values["dp_overlap"] == 0

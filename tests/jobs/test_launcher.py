@@ -116,6 +116,30 @@ def test_launchers_that_contradict_each_other_are_one_line_and_the_user_chooses(
         devices(text, devices=24)
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--requeue", "--no-requeue", "--hold", "-H", "--parsable", "--wait", "-W", "--reboot", "--get-user-env"],
+)
+def test_a_directive_without_a_value_leaves_the_next_line_alone(option):
+    text = f"#!/bin/bash\n#SBATCH --gpus-per-node=8\n#SBATCH {option}\n#SBATCH --nodes=8\nsrun -K1 torchrun "
+    assert devices(f"{text}--nnodes 8 --nproc_per_node 8 {TRAIN}") == 64
+    assert devices(f"{text.partition('srun')[0]}srun python {TRAIN}") == 64
+
+
+@pytest.mark.parametrize("option", ["display-map", "nooversubscribe", "use-hwthread-cpus", "verbose", "some-new-one"])
+def test_an_option_is_no_value_of_the_one_before_it(option):
+    assert devices(f"mpirun --{option} -np 64 python {TRAIN}") == 64
+    assert devices(f"mpirun -np 64 --{option} python {TRAIN}") == 64
+
+
+def test_directives_behind_the_first_command_do_not_count_and_are_named():
+    text = f"#SBATCH -N 2\n\n# a comment\n#SBATCH --gpus-per-node=8\nmodule load x\n#SBATCH -N 9\nsrun python {TRAIN}"
+    job = read_job({"run.sh": text})
+    assert job.values["devices"] == 16
+    assert ("#SBATCH -N 9", "", "behind the first command, where Slurm reads no directive") in job.ignored
+    assert devices(f"cat > a.sh <<EOF\n#!/bin/bash\n#SBATCH -N 2 --gpus-per-node=8\nEOF\nsrun python {TRAIN}") == 16
+
+
 def test_a_mesh_that_the_framework_fills_states_the_devices_by_its_equation():
     axes = "model_name: llama3.1-8b\nici_fsdp_parallelism: 16\ndcn_data_parallelism: 4\nper_device_batch_size: 2\n"
     job = read_job(axes)

@@ -18,6 +18,8 @@ from perfgrid.jobs.read import read_job
 from perfgrid.jobs.suggest import suggest
 from perfgrid.jobs.suggestions import ABSENT, Change, distinct, sense, together
 
+from .test_bad_input import BATCH, LLAMA, RUN
+
 SCRIPT = """#!/bin/bash
 NODES=${NODES:-4}
 MODEL=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
@@ -249,3 +251,31 @@ def test_two_pools_become_a_study_of_pools(tmp_path):
     assert content["workload"] == "pools"
     assert [content[p]["axes"]["parallelism"]["tp"] for p in ("prefill", "decode")] == [[2], [4]]
     assert float(pg.evaluate(pg.join_pools(study)).largest_request_rate.values.item()) > 0
+
+
+def test_what_a_configuration_of_a_name_states_itself_is_open_and_not_a_silent_default():
+    text = (
+        "torchrun --nnodes 8 --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_70b "
+        "--parallelism.tensor_parallel_degree 8 --parallelism.pipeline_parallel_degree 1 "
+        "--parallelism.context_parallel_degree 1 --training.local_batch_size 1 --training.seq_len 8192 {}"
+    )
+    job = read_job(text.format(""))
+    assert {"recompute", "precision"} == {*job.open}
+    told = {name: why for name, _, why in job.assumed}
+    assert "--config llama3_70b states it itself, which is not read" in told["recompute"]
+    full = read_job(text.format("activation-checkpoint:full"))
+    assert (full.values["recompute"], full.open) == ("full", ("precision",))
+    given = read_job(text.format(""), stated={"recompute": "full", "precision": "bf16"})
+    assert (given.values["recompute"], given.open) == ("full", ())
+
+
+@pytest.mark.parametrize(
+    ("layout", "chunks"), [("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4L", 2), ("Et*8|(t*8|)*2t*8L", 1), ("Et*2|(tt|)*14ttL", 4)]
+)
+def test_chunks_follow_from_a_layout_of_stages(layout, chunks):
+    text = f"{RUN}{LLAMA}{BATCH} --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout '{layout}'"
+    assert read_job(text, format="megatron-lm").values["chunks"] == chunks
+    with pytest.raises(PerfgridError, match="layout needs stages with"):
+        read_job(text.replace("E", "?("), format="megatron-lm")
+    with pytest.raises(PerfgridError, match=r"pipeline_stages 3 .*is not a multiple of pp 4"):
+        read_job(text.replace(layout, "E|t|L"), format="megatron-lm")

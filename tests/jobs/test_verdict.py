@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.main import app
+from perfgrid.jobs.kinds import UNMODELLED
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import verdict_of
 
@@ -165,3 +166,20 @@ def test_two_pools_have_a_verdict_each(tmp_path):
     reached = verdict["reached"]["output_tokens_per_second"]
     assert reached["value"] == pytest.approx(found["suggestions"]["value"])
     assert reached["interval"] == pytest.approx(found["suggestions"]["interval"])
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-8B --enforce-eager", ["--enforce-eager true"]),
+        ("vllm serve meta-llama/Llama-3.1-8B -O0 --no-enforce-eager", ["O 0"]),
+        (
+            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --disable-cuda-graph",
+            ["--disable-cuda-graph true"],
+        ),
+        ("trtllm-serve meta-llama/Llama-3.1-8B", []),
+    ],
+)
+def test_what_changes_the_time_of_a_server_and_is_not_modelled_is_named(command, named):
+    job = read_job(command)
+    assert [f"{key} {value}" for key, value, why in job.ignored if why.startswith(UNMODELLED)] == named
