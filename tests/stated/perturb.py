@@ -17,6 +17,7 @@ import numpy as np
 from perfgrid.catalog import Catalog, Variable, load_catalog
 from perfgrid.catalog.loader import entry_of
 from perfgrid.catalog.schema import Kind
+from perfgrid.catalog.writing import value_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import replay_point
 from perfgrid.formulas import registry_of
@@ -136,7 +137,7 @@ def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
     if variable.of not in content["axes"]:
         return None
     if way == "bracket":
-        catalog, new = catalog.named("device", f"{entry}[{name}={_text(value)}]")
+        catalog, new = catalog.named("device", f"{entry}[{name}={_text(variable, value)}]")
     else:
         new = OWN
         own_values: dict[str, Any] = (
@@ -169,8 +170,9 @@ def _with(content: Mapping[str, Any], table: str, key: str, value: Any) -> dict[
     return found
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(variable: Variable, value: Any) -> str:
+    """A value as brackets hold it, with its unit."""
+    return value_text(variable, value).strip('"')
 
 
 def alternatives(variable: Variable, own: Base) -> Iterator[Any]:
