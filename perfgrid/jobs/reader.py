@@ -137,7 +137,9 @@ class Reader:
         """Remember why the job cannot be read as it stands; True where the user leaves the key out: it is listed."""
         shown = self.form.shown(key)
         if {plainly(key), plainly(shown)} & {*self.left_out}:
-            self.ignored.append((shown, text, f"{UNMODELLED} change the answer: left out by --ignore"))
+            unknown = why.removeprefix("is ")
+            told = unknown if unknown.startswith(UNKNOWN) else f"{UNMODELLED} change the answer"
+            self.ignored.append((shown, text, f"{told}: left out by --ignore"))
             return True
         told = f"give --set {quantity}=... or " if quantity in glossary() else how
         file = self.files.get(key, "")
@@ -146,8 +148,9 @@ class Reader:
 
     def _states(self, quantity: str) -> bool:
         """Whether other keys of the files state a quantity, so that --set may not."""
-        cases = (case for case in self.form.cases if case.quantity == quantity and (case.keys or case.contains))
-        return quantity in self.found or any(self._satisfied(case) for case in cases)
+        cases = [case for case in self.form.cases if case.quantity == quantity]
+        stated = [case for case in cases if case.contains or any(word is not False for word in case.keys.values())]
+        return quantity in self.origins or any(self._satisfied(case) for case in stated)
 
     def _near(self, key: str) -> str:
         """The names nearest to an unknown key: of the first few, as this takes time."""
