@@ -174,3 +174,23 @@ def test_settings_in_a_file_that_is_not_given_are_asked_for():
     assert read_job(script).values["batch_limit"] == 7
     given = read_job({"run.sh": text, "extra.yaml": "max_batch_size: 9\nmax_num_tokens: 512\n"})
     assert (given.values["batch_limit"], given.values["prefill_chunk_tokens"]) == (9, 512)
+
+
+def test_the_machine_that_a_file_names_is_listed():
+    text = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: server}
+spec:
+  replicas: 1
+  template:
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}
+      containers:
+        - name: vllm
+          image: vllm/vllm-openai:latest
+          args: ["--model", "Qwen/Qwen3-32B", "--tensor-parallel-size", "2"]
+          resources: {limits: {nvidia.com/gpu: 2}}
+"""
+    why = {key: (value, reason) for key, value, reason in read_job(text).ignored}
+    assert why["gpu.product"] == ("NVIDIA-H200", "names the machine: the device is that of --on")
