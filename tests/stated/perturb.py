@@ -172,7 +172,7 @@ def _with(content: Mapping[str, Any], table: str, key: str, value: Any) -> dict[
 
 def _text(variable: Variable, value: Any) -> str:
     """A value as brackets hold it, with its unit."""
-    return value_text(variable, value).strip('"')
+    return str(value) if isinstance(value, str) else value_text(variable, value).strip('"')
 
 
 def alternatives(variable: Variable, own: Base) -> Iterator[Any]:
