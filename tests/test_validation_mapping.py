@@ -273,7 +273,7 @@ def test_one_absurd_record_stops_no_other(tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     absurd, sound = validate(file).predictions
-    assert absurd.reasons == ("field scale_out_bandwidth must lie between 1000 and 1e+18, found 1e+30",)
+    assert absurd.reasons == ("field scale_out_bandwidth must lie between 1000 and 1e+18 byte/s, found 1e+30",)
     assert sound.predicted is not None
 
 
