@@ -91,7 +91,15 @@ def test_texts_that_are_no_question(quiet, explorer, body):
         assert refused(*asked(explorer, what, body))
 
 
-@settings(max_examples=60, suppress_health_check=tuple(HealthCheck), deadline=None)
+SLOW = [
+    HealthCheck.too_slow,
+    HealthCheck.filter_too_much,
+    HealthCheck.data_too_large,
+    HealthCheck.function_scoped_fixture,
+]
+
+
+@settings(max_examples=60, suppress_health_check=SLOW, deadline=None)
 @given(st.sampled_from(sorted(QUESTIONS)).flatmap(lambda n: st.tuples(st.just(n), mutated(QUESTIONS[n]) | hostile)))
 def test_questions_of_strangers(explorer, drawn):
     status, answer = asked(explorer, *drawn)
