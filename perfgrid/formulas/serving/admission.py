@@ -38,32 +38,30 @@ def spread_evenly(mean):
 
 
 def came_together(polling_steps, prompts, limit, arrivals):
-    """Prompts that are computed together: of a step, of those between two looks, or gathered ones."""
+    """Prompts that are computed together where there is one: of a step, of those between two looks, or gathered ones.
+
+    Of Poisson arrivals of mean a, where there are any: a/(1 - exp(-a)).
+    """
     gathered = 1 + gathering_span(prompts, limit, arrivals) * arrivals
-    return xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered)
+    looked_for = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), 1e-6)
+    return xp.maximum(looked_for / -xp.expm1(-looked_for), gathered)
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="little1961")
-def step_arrivals(replica_batch, lockstep_ranks, decode_steps):
-    """Prompts that come while replicas that step together take one step: of b answers of n steps b/n end, by load."""
-    return replica_batch * lockstep_ranks / xp.maximum(decode_steps, 1.0)
-
-
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
 def clients_held_time(
-    polling_steps, gathering_prompts, gathering_steps, step_arrivals, decode_step_time, replica_batch
+    polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_step_time, replica_batch
 ):
     """Mean time for which the prompt of a client is held while others decode."""
-    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, at(step_arrivals, load=LOOP))
+    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, at(iteration_arrivals, load=LOOP))
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
     return others * steps * at(decode_step_time, load=LOOP)
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def rate_held_time(polling_steps, gathering_prompts, gathering_steps, step_arrivals, met_batch, step_under_way):
+def rate_held_time(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, met_batch, step_under_way):
     """Mean time for which a prompt that came at random is held where others decode."""
-    arrivals = at(step_arrivals, load=LOOP) * met_batch  # a single sequence per replica is the first tabulated batch
+    arrivals = at(iteration_arrivals, load=LOOP) * met_batch  # a single sequence per replica is the first tabulated batch
     return held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals) * step_under_way

@@ -91,17 +91,21 @@ def cut(longest, mean, square, cube):
 def hold_behind(
     busy_share,
     met_prefill_time,
-    prefill_time,
+    rate_first_time,
     mean_prefill_ratio,
     prefill_moment,
     free_wait,
     free_wait_deviation,
     longest_row,
+    prompts_beside_steps,
 ):
-    """Mean time of the prompts in a row behind its own that a request waits for before its first step."""
-    holds, (second, _, _) = busy_share / (1 - busy_share), moments(prefill_moment)
+    """Mean time of the prompts in a row behind its own that a request waits for before its first step.
+
+    Mixed iterations compute them beside its steps.
+    """
+    holds, (second, _, _) = (1 - prompts_beside_steps) * busy_share / (1 - busy_share), moments(prefill_moment)
     row = met_prefill_time * second / (1 - busy_share) ** 2
-    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
+    own = rate_first_time * mean_prefill_ratio
     mean = free_wait + own
     square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
     y = longest_over_mean(longest_row, holds * mean, holds * mean * row + holds**2 * square)
@@ -135,6 +139,7 @@ def rate_free_answer_time(
     longest_row,
     crowd_answer,
     admission_time,
+    prompts_beside_steps,
 ):
     """Time of an answer after its first token if it found a place, by piece.
 
@@ -146,13 +151,14 @@ def rate_free_answer_time(
     row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
     rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
     mean, variance, cube = unpacked(free_sojourn)
+    own = (1 - prompts_beside_steps) * holds
     behind, square, cube = cut(  # prompts in a row behind its own
         longest_row,
-        holds * mean,
-        holds * mean * row + holds**2 * (variance + mean**2),
-        holds * mean * rows
-        + 3 * holds**2 * row * (variance + mean**2)
-        + holds**3 * (cube + 3 * variance * mean + mean**3),
+        own * mean,
+        own * mean * row + own**2 * (variance + mean**2),
+        own * mean * rows
+        + 3 * own**2 * row * (variance + mean**2)
+        + own**3 * (cube + 3 * variance * mean + mean**3),
     )
     _, two, three = cut(longest_row, 1.0, row, rows)
 

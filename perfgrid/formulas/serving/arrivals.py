@@ -26,9 +26,9 @@ MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this l
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompt_load(request_rate, prefilling_replicas, met_prefill_time):
-    """Part of its time that a replica which computes prompts spends on them."""
-    return xp.minimum(request_rate / prefilling_replicas * met_prefill_time, MOST_LOAD)
+def prompt_load(request_rate, prefilling_replicas, prompt_slot_time):
+    """Prompts that come over those that a replica computes whose iterations are filled with them."""
+    return xp.minimum(request_rate / prefilling_replicas * prompt_slot_time, MOST_LOAD)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -46,15 +46,20 @@ def moments(prefill_moment):
 
 
 def prompt_queue(load, time, second, third, fourth):
-    """Mean, variance and third central moment of the wait of a request that waits in a queue with one server.
+    """Mean, variance and third central moment of the wait of all requests in a queue with one server.
 
-    The moments of all requests by Takács' recursion (Kleinrock 1975, section 5.7), over the load, the part that waits.
+    By Takács' recursion (Kleinrock 1975, section 5.7).
     """
     part = load / (1 - load)
-    first = part * second / 2
-    square = 2 * first**2 + part * third / 3
-    cube = part * (1.5 * second * square + third * first + fourth / 4)
-    mean, square, cube = first / load, square / load, cube / load
+    mean = part * second / 2
+    square = 2 * mean**2 + part * third / 3
+    cube = part * (1.5 * second * square + third * mean + fourth / 4)
+    return time * mean, time**2 * (square - mean**2), time**3 * (cube - 3 * mean * square + 2 * mean**3)
+
+
+def rest_of(time, second, third, fourth):
+    """The same of the rest of a time that is met while it runs: the k-th moment is E(t^(k + 1))/((k + 1)·E(t))."""
+    mean, square, cube = second / 2, third / 3, fourth / 4
     return time * mean, time**2 * (square - mean**2), time**3 * (cube - 3 * mean * square + 2 * mean**3)
 
 
@@ -163,9 +168,9 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
-def own_prefill(prefill_time, mean_prefill_ratio, prefill_moment):
+def own_prefill(first_time, mean_prefill_ratio, prefill_moment):
     """Three moments of the time in which the own prompt of a request is computed."""
-    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
+    own = first_time * mean_prefill_ratio
     second, third, _ = moments(prefill_moment)
     return own, own**2 * (second - 1), own**3 * (third - 3 * second + 2)
 
@@ -185,17 +190,19 @@ def idle_share(replica_sequences):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def rate_arrival_share(crowd_share, prompt_load, idle_share):
+def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
     """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
     placed = 1 - crowd_share
-    alone, prompts = placed * (1 - prompt_load), placed * prompt_load
+    alone, prompts = placed * (1 - prompting_time_share), placed * prompting_time_share
     return table("arrival", idle=alone * idle_share, step=alone * (1 - idle_share), prompts=prompts, crowd=crowd_share)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate):
-    """Time of the steps that arrivals meet: none where others decode."""
-    return at_batch(met_batch, decode_step_time, step_time_slope, node_batch) * (1 - pools_are_separate)
+def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
+    """Time of the steps that arrivals meet, of one group of a pipeline: none where others decode."""
+    groups = xp.minimum(xp.maximum(met_batch, 1.0), pp)
+    step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / groups
+    return step * (1 - pools_are_separate)
 
 
 def wait_for_step(step, hold):
@@ -204,50 +211,81 @@ def wait_for_step(step, hold):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def free_wait(prompt_load, met_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share):
-    """Mean wait before its prefill of a request that finds a place: for a step, and for other prompts."""
-    prompts = met_prefill_time * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
-    return (1 - idle_share) * (step_under_way / 2 + rate_held_time) + prompt_load * prompts
+def free_wait(
+    prompting_time_share,
+    prompting_iteration_time,
+    iteration_moment,
+    prompt_load,
+    prompt_slot_time,
+    prefill_moment,
+    step_under_way,
+    rate_held_time,
+    queued_iteration_time,
+    idle_share,
+):
+    """Mean wait before its prefill of a request that finds a place: for an iteration, and for other prompts."""
+    iteration, _, _ = rest_of(prompting_iteration_time, *moments(iteration_moment))
+    queue, _, _ = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    steps = (1 - prompting_time_share) * (1 - idle_share) * step_under_way / 2
+    others = (1 - idle_share) * (rate_held_time + queued_iteration_time)
+    return steps + others + prompting_time_share * (iteration + queue)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
 def free_wait_deviation(
-    free_wait, prompt_load, met_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share
+    free_wait,
+    prompting_time_share,
+    prompting_iteration_time,
+    iteration_moment,
+    prompt_load,
+    prompt_slot_time,
+    prefill_moment,
+    step_under_way,
+    rate_held_time,
+    queued_iteration_time,
+    idle_share,
 ):
     """Standard deviation of this wait: of each kind of arrival, and between their means."""
-    queue = prompt_queue(prompt_load, met_prefill_time, *moments(prefill_moment))
-    step, busy = wait_for_step(step_under_way, rate_held_time), 1 - idle_share
-    own = busy * step[1] + prompt_load * queue[1]
-    squares = (1 - prompt_load) * busy * step[0] ** 2 + prompt_load * (busy * step[0] + queue[0]) ** 2
+    queued = (queued_iteration_time, 0.0, 0.0)
+    step, share = added(wait_for_step(step_under_way, rate_held_time), queued), prompting_time_share
+    iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
+    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    prompts = added(iteration, queue, queued)
+    alone = (1 - share) * (1 - idle_share)
+    own = alone * step[1] + share * prompts[1]
+    squares = alone * step[0] ** 2 + share * prompts[0] ** 2
     return xp.sqrt(own + xp.maximum(squares - free_wait**2, 0.0))
 
 
 @formula(unit="s", source="kleinrock1975queueing")
 def rate_prefill_sojourn(
     prompt_load,
-    met_prefill_time,
+    prompt_slot_time,
+    prompting_iteration_time,
+    iteration_moment,
     prefill_moment,
     step_under_way,
     rate_held_time,
-    idle_share,
+    queued_iteration_time,
     crowd_wait,
     load_fraction,
     holding_variation,
     places,
-    prefill_time,
+    rate_first_time,
     mean_prefill_ratio,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
-    A step ends at any time after an arrival; one before the first of several prompts delays all of them.
+    An iteration ends at any time after an arrival; beyond it, prompts wait that had no room in it.
     """
-    queue = prompt_queue(prompt_load, met_prefill_time, *moments(prefill_moment))
-    busy = 1 - idle_share
     square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
     spread = crowd_wait * xp.sqrt(square)
-    step = wait_for_step(step_under_way, rate_held_time)
+    queued = (queued_iteration_time, 0.0, 0.0)
+    step = added(wait_for_step(step_under_way, rate_held_time), queued)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    prompts = [busy * one + queued for one, queued in zip(step, queue, strict=True)]
-    own = own_prefill(prefill_time, mean_prefill_ratio, prefill_moment)
+    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
+    prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment)
     nothing = [0.0 * one for one in step]
     return by_arrival(own, nothing, step, prompts, crowd)

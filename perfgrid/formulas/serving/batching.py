@@ -94,16 +94,19 @@ def rate_tabulated_batch(largest_batch, dp):
     return dp * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
-def LABEL_prefill_sequences(group_batch):
+@alternative(of="prefill_sequences", by="batch_rule", label="given", unit="1", source="yu2022orca")
+def given_prefill_sequences(group_batch):
     """Prompts that are computed together: those of a group."""
     return group_batch
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label="rate", unit="1", source="yu2022orca")
-def rate_prefill_sequences():
-    """Prompts that are computed together: each as it arrives."""
-    return 1.0
+@alternative(
+    of="prefill_sequences", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
+    source="yu2022orca",
+)  # fmt: skip
+def LABEL_prefill_sequences(prompts_of_an_iteration, prompting_ranks, group_batch):
+    """Prompts that a replica computes together: those that come in a step, shared out among those in lockstep."""
+    return xp.maximum(xp.minimum(prompts_of_an_iteration / prompting_ranks, group_batch), 1.0)
 
 
 @alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021")
@@ -116,24 +119,6 @@ def LABEL_prefill_groups(batch_groups, batch_parts):
 def LABEL_prefill_single():
     """Passes' worth of prompts that follow each other through the pipeline: a single prompt."""
     return 1.0
-
-
-@alternative(of="request_prefill_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
-def given_request_prefill_time(prefill_time, replica_batch):
-    """Time of a replica that the prefill of one request takes: its share of that of the batch."""
-    return prefill_time / replica_batch
-
-
-@formula(unit="s", source="yu2022orca")
-def own_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share, mean_prefill_ratio):
-    """Time that the prefill of one request takes, in passes of its replica: of the fullest stage, others follow."""
-    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share * mean_prefill_ratio
-
-
-@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
-def LABEL_request_prefill_time(own_prefill_time, lockstep_ranks, prompting_ranks):
-    """Time of a replica that the prefill of one request takes: replicas in lockstep wait for each other's prompts."""
-    return own_prefill_time * lockstep_ranks / prompting_ranks
 
 
 @alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference")

@@ -58,8 +58,8 @@ def clients_prefill_sequences(
     prefill_chunk_tokens,
     computed_prompt_tokens,
     cp,
-    prompts_of_a_step,
-    lockstep_ranks,
+    prompts_of_an_iteration,
+    prompting_ranks,
 ):
     """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
 
@@ -69,7 +69,7 @@ def clients_prefill_sequences(
     batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
-    few = xp.minimum(xp.maximum(prompts_of_a_step / lockstep_ranks, 1.0), many)
+    few = xp.minimum(xp.maximum(at(prompts_of_an_iteration / prompting_ranks, load=LOOP), 1.0), many)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 
@@ -124,6 +124,13 @@ def starting_pause(prefill_time, pass_time, prefill_passes, stage_share, prefill
     return last - mean
 
 
+@formula(unit="s", source="agrawal2024sarathi")
+def starting_hold(starting_pause, prompts_beside_steps, decode_step_time, pass_time):
+    """Time for which the beginning holds up a mean answer of it: where iterations are mixed, its steps go on."""
+    going_on = at(decode_step_time, load=LOOP) / at(in_pass(pass_time, "prefill"), load=MANY)
+    return starting_pause * (1 - prompts_beside_steps * xp.minimum(going_on, 1.0))
+
+
 @formula(unit="1", source="little1961")
 def ends_in_step(replica_batch, decode_steps):
     """Answers that end in a step of the loop, on average: each takes its steps, and waits for one."""
@@ -131,20 +138,24 @@ def ends_in_step(replica_batch, decode_steps):
 
 
 @formula(unit="1", source="yu2022orca")
-def group_wait_share(ends_in_step):
+def group_wait_share(ends_in_step, prompts_beside_steps):
     """Part of the later requests that wait for the prompts of those before them instead of a step, x.
 
     While a step runs, clients ask whose answers ended before it. Their prompts follow the step, and those of the
-    answers that ended with it follow them at once: x = (1 - x)·(1 - exp(-e)), with e answers ending in a step.
+    answers that ended with it follow them at once: x = (1 - x)·(1 - exp(-e)), with e answers ending in a step. Mixed
+    iterations hold prompts and steps: none.
     """
     some = 1 - xp.exp(-ends_in_step)
-    return some / (1 + some)
+    return (1 - prompts_beside_steps) * some / (1 + some)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def own_group_share(prefill_sequences):
-    """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it."""
-    return 1 - 0.5 / at(prefill_sequences, load=MANY)
+def own_group_share(prefill_sequences, prompts_beside_steps):
+    """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it.
+
+    Where iterations are mixed: those of the one before its own.
+    """
+    return xp.where(prompts_beside_steps > 0, 1.0, 1 - 0.5 / at(prefill_sequences, load=MANY))
 
 
 @formula(unit="1", source="little1961")
@@ -155,10 +166,15 @@ def prompts_before(ends_in_step, group_wait_share, own_group_share):
 
 
 @formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps):
-    """Time of the step that a later request of the loop waits for: of one group, if there are other clients."""
+def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, asynchronous_scheduling):
+    """Time of the step that a later request of the loop waits for: of one group, if there are other clients.
+
+    A host that works ahead has put the next one together as well.
+    """
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    return xp.where(decode_steps > 0, others, 0.0) * at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
+    steps = xp.where(asynchronous_scheduling, 2.0, 1.0)
+    step = at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
+    return xp.where(decode_steps > 0, others, 0.0) * steps * step
 
 
 @formula(unit="s", source="little1961")
@@ -168,10 +184,11 @@ def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_st
 
 
 @formula(unit="s", source="little1961")
-def held_prompt_time(request_prefill_time, prompts_before, replica_batch):
+def held_prompt_time(request_prefill_time, prompts_before, ends_in_step, prompts_beside_steps, replica_batch):
     """Time of prompts that hold up the mean answer of the loop: one of each other client, but those it waited for."""
     others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    return xp.maximum(others - prompts_before, 0.0) * at(request_prefill_time, load=LOOP)
+    waited = prompts_before + prompts_beside_steps * ends_in_step  # its own iteration holds others, too
+    return xp.maximum(others - waited, 0.0) * at(request_prefill_time, load=LOOP)
 
 
 @formula(unit="s", source="little1961")
@@ -206,7 +223,7 @@ def clients_interference(
     held_prompt_time,
     later_prompts_share,
     beginning_share,
-    starting_pause,
+    starting_hold,
     decode_steps,
     decode_step_time,
 ):
@@ -216,7 +233,7 @@ def clients_interference(
     that it waited for.
     """
     steps = xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP)
-    beginning = starting_pause + later_prompts_share * held_prompt_time
+    beginning = starting_hold + later_prompts_share * held_prompt_time
     waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
     return waits / (steps + waits)
 

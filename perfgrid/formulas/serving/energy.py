@@ -138,12 +138,14 @@ def sustained_pass_energy(
     prefill_attention_energy,
     prefill_passes,
     decode_attention_energy,
+    mixed_iterations,
     mixers_energy,
     indexers_energy,
     serving_stream_energy,
 ):
     """Energy of all kernels of one pass on one rank of every stage at the sustained clock, by resource and pass."""
-    attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
+    prompts = prefill_attention_energy / prefill_passes + mixed_iterations * decode_attention_energy
+    attention = table("pass", prefill=prompts, decode=decode_attention_energy)
     products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
     return products + attention + mixers_energy + indexers_energy + serving_stream_energy
 
@@ -222,13 +224,24 @@ def separate_moved_cache(prompt_cache_memory):
 
 
 @formula(unit="1", source="yu2022orca")
-def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decode_steps, draft_tokens, draft_cost):
+def request_passes(
+    tp,
+    cp,
+    prefill_passes,
+    prefill_sequences,
+    mixed_iterations,
+    group_batch,
+    decode_steps,
+    draft_tokens,
+    draft_cost,
+):
     """Passes of one rank that one request takes on all ranks of its replica, by pass: its shares of those of a group.
 
-    Drafting costs as much energy, in steps, as time.
+    Drafting costs as much energy, in steps, as time. Mixed iterations with prompts are steps as well.
     """
-    steps = decode_steps * (1 + draft_tokens * draft_cost) / group_batch
-    return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
+    prompting = prefill_passes / prefill_sequences
+    steps = xp.maximum(decode_steps / group_batch - mixed_iterations * prompting, 0.0)
+    return tp * cp * table("pass", prefill=prompting, decode=steps * (1 + draft_tokens * draft_cost))
 
 
 @alternative(of="request_weight", by="batch_rule", label=(*ENDLESS, "rate", "clients"), unit="1", source="little1961")

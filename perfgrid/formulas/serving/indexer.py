@@ -186,26 +186,38 @@ def chosen_expanded_tokens(
 
 @formula(unit="1", source="deepseek2025v32")
 def index_contexts(
-    prompt_tokens, computed_prompt_tokens, decode_context, position_weight, prefill_sequences, group_batch, cp
+    prompt_tokens,
+    computed_prompt_tokens,
+    decode_context,
+    position_weight,
+    prefill_sequences,
+    group_batch,
+    mixed_iterations,
+    cp,
 ):
     """Tokens of all sequences whose keys the indexer of one rank reads in a pass, by pass."""
     prompts = prefill_sequences * xp.maximum(prompt_tokens, computed_prompt_tokens)
     decoded = group_batch * total(decode_context * position_weight, "position")
-    return table("pass", prefill=prompts / cp, decode=decoded / cp)
+    return table("pass", prefill=(prompts + mixed_iterations * decoded) / cp, decode=decoded / cp)
 
 
 @formula(unit="1", source="deepseek2025v32")
 def index_scores(
-    prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, index_contexts, step_tokens, cp
+    prompt_tokens,
+    computed_prompt_tokens,
+    prefill_sequences,
+    prefill_passes,
+    index_contexts,
+    step_tokens,
+    mixed_iterations,
+    cp,
 ):
     """Pairs of tokens that the indexer of one rank scores in a pass, by pass: all pairs under the causal mask."""
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
     pairs = triangle(cached + computed_prompt_tokens) - triangle(cached)
-    return table(
-        "pass",
-        prefill=prefill_sequences * pairs / prefill_passes / cp,
-        decode=step_tokens * at(index_contexts, **{"pass": "decode"}),
-    )
+    decoded = step_tokens * at(index_contexts, **{"pass": "decode"})
+    prompts = prefill_sequences * pairs / prefill_passes / cp
+    return table("pass", prefill=prompts + mixed_iterations * decoded, decode=decoded)
 
 
 @formula(unit="1", source="deepseek2025v32")

@@ -220,10 +220,18 @@ def decode_attention_time(
 
 
 @formula(unit="s", source="pope2022inference")
-def attention_time(prefill_attention_time, prefill_passes, decode_attention_time, launch_overhead, attention_layers):
+def attention_time(
+    prefill_attention_time,
+    prefill_passes,
+    decode_attention_time,
+    mixed_iterations,
+    launch_overhead,
+    attention_layers,
+):
     """Time of the attention of one pass through all layers, by resource and pass."""
     launches = attention_layers * launch_overhead * (1 - 1 / prefill_passes) * only("resource", "launch")
-    return table("pass", prefill=prefill_attention_time / prefill_passes + launches, decode=decode_attention_time)
+    prompts = prefill_attention_time / prefill_passes + launches
+    return table("pass", prefill=prompts + mixed_iterations * decode_attention_time, decode=decode_attention_time)
 
 
 # ---- streaming kernels ----------------------------------------------------------------------------------------------

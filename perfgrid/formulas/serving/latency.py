@@ -66,10 +66,23 @@ def serving_communication_time(tp_time, exposed_exchange_time, pipeline_transfer
 
 
 @formula(unit="s", source="pope2022inference")
-def host_time(group_batch, prefill_sequences, prefill_passes, step_overhead, sequence_overhead):
-    """Time between two passes in which the devices wait for the host, by pass: it visits sequences, not positions."""
-    sequences = table("pass", prefill=prefill_sequences / prefill_passes, decode=group_batch)
+def host_work_time(
+    group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_overhead, sequence_overhead
+):
+    """Time of the host's work between two passes, by pass: it visits sequences, not positions."""
+    prompts = prefill_sequences / prefill_passes
+    sequences = table("pass", prefill=prompts + mixed_iterations * group_batch, decode=group_batch)
     return step_overhead + sequence_overhead * sequences
+
+
+@formula(unit="s", source="pope2022inference, vllm2026async")
+def host_time(host_work_time, busy_time, communication_time, late_launch_time, step_overhead, asynchronous_scheduling):
+    """Time between two passes in which the devices wait for the host, by pass.
+
+    A host that puts the next iteration together while one runs makes devices wait only if it takes longer.
+    """
+    late = xp.maximum(host_work_time - busy_time - communication_time - late_launch_time, step_overhead)
+    return xp.where(asynchronous_scheduling, late, host_work_time)
 
 
 @constraint(reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time")
@@ -114,15 +127,13 @@ def pass_time(busy_time, communication_time, late_launch_time, host_time):
     return busy_time + communication_time + late_launch_time + host_time
 
 
-@alternative(
-    of="awaited_passes", by="batch_rule", label=("given", "run", "rate", "clients"), unit="1", source="narayanan2021"
-)
+@alternative(of="awaited_passes", by="batch_rule", label=("given", "run"), unit="1", source="narayanan2021")
 def LABEL_awaited_passes(prefill_passes, prefill_groups):
-    """Passes of the prefill until a request has its first token: of all prompts that start together (rate: one)."""
+    """Passes of the prefill until a request has its first token: of all prompts that start together."""
     return prefill_groups * prefill_passes
 
 
-@alternative(of="awaited_passes", by="batch_rule", label=("concurrency", "memory"), unit="1", source="yu2022orca")
+@alternative(of="awaited_passes", by="batch_rule", label=("concurrency", "memory", "rate", "clients"), unit="1", source="yu2022orca")
 def LABEL_own_passes(prefill_passes, prefill_sequences):
     """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
     return xp.maximum(prefill_passes / prefill_sequences, 1.0)
@@ -148,9 +159,3 @@ def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_gro
     """
     paced = in_pass(pass_time, "decode") * xp.maximum(batch_groups * stage_share, 1.0)
     return batch_parts * paced * (1 + draft_tokens * draft_cost)
-
-
-@formula(unit="s", source="yu2022orca")
-def request_decode_time(decode_step_time, decode_steps, replica_batch):
-    """Time of a replica that the decoding of one request takes: its share of the steps of its batch."""
-    return decode_step_time * decode_steps / replica_batch

@@ -9,9 +9,6 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, table
 
-from .admission import came_together
-
-LOOP = "node_1"
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
@@ -46,51 +43,15 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
     return xp.where(experts > 0, xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp), 1.0)
 
 
-@alternative(of="prompts_of_a_step", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
-def LABEL_prompts_of_a_step(lockstep_ranks):
-    """Prompts that replicas in lockstep compute together: one for each, as batches keep step."""
-    return 1.0 * lockstep_ranks
-
-
-@alternative(of="prompts_of_a_step", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps, polling_steps):
-    """Prompts that replicas in lockstep compute together, by load: those that come during a step of the batch."""
-    return came_together(polling_steps, gathering_prompts, gathering_steps, step_arrivals)
-
-
-@alternative(of="prompts_of_a_step", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps, polling_steps):
-    """Prompts that replicas in lockstep compute together: those that came during a step, or since an engine looked."""
-    arrivals = at(step_arrivals, load=LOOP)
-    return came_together(polling_steps, gathering_prompts, gathering_steps, arrivals)
-
-
 def with_prompts(ranks, stated, prompts):
     """Replicas in lockstep that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
     return xp.minimum(xp.where(stated > 0, xp.maximum(stated, 1.0), prompts), ranks)
 
 
 @formula(unit="1", source="zhong2024distserve")
-def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step):
+def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_an_iteration):
     """Replicas in lockstep that have a prompt in a pass of the prefill."""
-    return with_prompts(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step)
-
-
-@formula(unit="s", source="yu2022orca")
-def met_prefill_time(
-    own_prefill_time,
-    lockstep_ranks,
-    prompts_in_lockstep,
-    step_arrivals,
-    met_batch,
-    gathering_prompts,
-    gathering_steps,
-    polling_steps,
-):
-    """Time of a replica that the prefill of one request takes in the batch that arrivals meet."""
-    arrivals = at(step_arrivals, load=LOOP) * met_batch  # of the first tabulated batch, one sequence per replica
-    prompts = came_together(polling_steps, gathering_prompts, gathering_steps, arrivals)
-    return at(own_prefill_time, load=LOOP) * lockstep_ranks / with_prompts(lockstep_ranks, prompts_in_lockstep, prompts)
+    return with_prompts(lockstep_ranks, prompts_in_lockstep, prompts_of_an_iteration)
 
 
 @alternative(of="busiest_replica_load", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
@@ -108,6 +69,8 @@ def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def lockstep_fill(prompting_ranks, lockstep_ranks, busiest_replica_load):
+def lockstep_fill(prompting_ranks, lockstep_ranks, busiest_replica_load, chunk_tokens, pass_tokens):
     """Tokens of the mean replica over those of the busiest one, among replicas in lockstep, by pass."""
-    return table("pass", prefill=prompting_ranks / lockstep_ranks, decode=1 / busiest_replica_load)
+    prompts, decoded = chunk_tokens, at(pass_tokens, **{"pass": "prefill"}) - chunk_tokens
+    mean = prompts * prompting_ranks / lockstep_ranks + decoded / busiest_replica_load
+    return table("pass", prefill=mean / (prompts + decoded), decode=1 / busiest_replica_load)

@@ -157,9 +157,10 @@ def no_mixers_time():
 
 
 @alternative(of="mixers_time", by="mixer", label=RECURRENT, unit="s", source="dao2024mamba2")
-def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixer_streams_time):
+def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixed_iterations, mixer_streams_time):
     """Time of the recurrences of one pass through all layers, without products, by resource and pass."""
-    core = table("pass", prefill=prefill_mixer_time, decode=decode_mixer_time)
+    prompts = prefill_mixer_time + mixed_iterations * decode_mixer_time
+    core = table("pass", prefill=prompts, decode=decode_mixer_time)
     return mixer_layers * (core + mixer_streams_time)
 
 
@@ -178,6 +179,7 @@ def LABEL_mixers_energy(
     mixer_core_flops,
     mixer_core_traffic,
     prefill_passes,
+    mixed_iterations,
     mixer_decode_flops,
     step_state_traffic,
     step_tokens,
@@ -190,12 +192,10 @@ def LABEL_mixers_energy(
 ):
     """Energy of the recurrences of one pass through all layers, by resource and pass: operations and bytes."""
     products = total(mixer_core_flops, "mixer_kernel") / prefill_passes
-    work = table(
-        "pass",
-        prefill=products * unquantised_format_energy * half_precision_operation_energy,
-        decode=step_tokens * mixer_decode_flops * vector_operation_energy,
-    )
-    moved = total(mixer_core_traffic, "mixer_kernel") / prefill_passes
+    prompts = products * unquantised_format_energy * half_precision_operation_energy
+    steps = step_tokens * mixer_decode_flops * vector_operation_energy
+    work = table("pass", prefill=prompts + mixed_iterations * steps, decode=steps)
+    moved = total(mixer_core_traffic, "mixer_kernel") / prefill_passes + mixed_iterations * step_state_traffic
     traffic = table("pass", prefill=moved, decode=step_state_traffic) + mixer_streams_traffic
     spent = energy.by_consumer(arithmetic=work, l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
     return mixer_layers * spent

@@ -94,16 +94,23 @@ def prefill_passes(prefill_sequences, computed_prompt_tokens, cp, prefill_chunk_
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def pass_tokens(group_batch, prefill_sequences, computed_prompt_tokens, cp, prefill_passes, step_tokens):
-    """Tokens that one rank computes in a pass, by pass; context-parallel ranks share a prompt, not a step."""
-    prefill = prefill_sequences * computed_prompt_tokens / cp / prefill_passes
-    return table("pass", prefill=prefill, decode=group_batch * step_tokens)
+def chunk_tokens(prefill_sequences, computed_prompt_tokens, cp, prefill_passes):
+    """Prompt tokens that one rank computes in a pass with prompts; context-parallel ranks share a prompt."""
+    return prefill_sequences * computed_prompt_tokens / cp / prefill_passes
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def pass_tokens(chunk_tokens, group_batch, mixed_iterations, step_tokens):
+    """Tokens that one rank computes in a pass, by pass: beside prompts, sequences go on where iterations are mixed."""
+    decoded = group_batch * step_tokens
+    return table("pass", prefill=chunk_tokens + mixed_iterations * decoded, decode=decoded)
 
 
 @formula(unit="1", source="yu2022orca")
-def pass_sequences(group_batch, prefill_sequences, prefill_passes, step_tokens):
+def pass_sequences(group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_tokens):
     """Positions whose next token is computed in a pass, by pass: one of each prompt, every one of a step."""
-    return table("pass", prefill=prefill_sequences / prefill_passes, decode=group_batch * step_tokens)
+    decoded = group_batch * step_tokens
+    return table("pass", prefill=prefill_sequences / prefill_passes + mixed_iterations * decoded, decode=decoded)
 
 
 # ---- contexts -------------------------------------------------------------------------------------------------------

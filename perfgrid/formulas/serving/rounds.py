@@ -83,7 +83,7 @@ def clients_prefill_sojourn(
     half, square = placeless_share / 2 * place_round, placeless_share / 3 * place_round**2
     places = (half, square - half**2, none)
     held = added(group, place, hold)
-    own = own_prefill(prefill_time, mean_prefill_ratio, prefill_moment)
+    own = own_prefill(at(prefill_time, load=LOOP), mean_prefill_ratio, prefill_moment)
     return by_arrival(own, step, added(step, held), added(before, held), added(first, places))
 
 
@@ -113,7 +113,7 @@ def later_prompts_share(output_variation, rounds_begin_together):
 @formula(unit="s", source="little1961")
 def clients_crowd_answer_time(
     held_prompt_time,
-    starting_pause,
+    starting_hold,
     request_prefill_time,
     prefill_moment,
     decode_step_time,
@@ -133,8 +133,8 @@ def clients_crowd_answer_time(
         * (second - 1 + output_variation**2)
     )
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
-    once = starting_pause**2 / 3
-    return answer(steps + later_prompts_share * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
+    once = starting_hold**2 / 3
+    return answer(steps + later_prompts_share * held_prompt_time, starting_hold, spread_each=spread, spread_once=once)
 
 
 @synonym(unit="1", source="little1961")

@@ -93,14 +93,14 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(prefill_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
+def time_to_first_token(first_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
     """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
     single ones, with what they wait for.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
     """
-    return queueing_time + at(prefill_time, load=NODES[0]) * mean_prefill_ratio + cache_transfer_time
+    return queueing_time + first_time * mean_prefill_ratio + cache_transfer_time
 
 
 @formula(unit="s", source="pope2022inference")

@@ -1,0 +1,222 @@
+"""The iteration of an engine: steps and prompts that it computes at once, and who waits for whom.
+
+An engine repeats an iteration, a pass over the sequences that run and over prompts that have come. Where iterations are
+mixed, prompts are computed beside the steps of running sequences, and a prompt costs what it adds: T(b, c) - T(b, 0)
+for c of its tokens beside b sequences. Elsewhere (``prefill_first``) prompts have passes of their own, while running
+sequences wait. Of b sequences of n steps b/n end in an iteration, and as many prompts follow them.
+
+What waits together pays together. Replicas in lockstep begin an iteration together and wait for the one with most to
+do. Stages of a pipeline are first in, first out: an iteration with prompts holds up all groups behind it, once for all
+that have prompts in the same round.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, table, total
+
+from .admission import came_together
+from .batching import NODES, REPLACED
+from .latency import in_pass
+from .tabulated import along, at_batch, by_node, slopes
+
+# ---- what an iteration holds ----------------------------------------------------------------------------------------
+
+
+@alternative(of="mixed_iterations", by="batch_rule", label="given", unit="1", source="pope2022inference")
+def given_mixed_iterations():
+    """Part of the steps that run beside prompts in an iteration that holds some: none, as a batch starts together."""
+    return 0.0
+
+
+@alternative(
+    of="mixed_iterations", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
+    source="agrawal2024sarathi",
+)  # fmt: skip
+def LABEL_mixed_iterations(prompts_beside_steps):
+    """Part of the steps that run beside prompts in an iteration that holds some."""
+    return prompts_beside_steps
+
+
+@alternative(of="mixed_iterations", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
+def clients_mixed_iterations(prompts_beside_steps):
+    """Part of the steps that run beside prompts, by load: all in the loop, half while its beginning is computed."""
+    return prompts_beside_steps * table("load", **{node: 1.0 if node == NODES[0] else 0.5 for node in NODES})
+
+
+@formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
+def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
+    """1 where an iteration computes prompts beside steps: where there are any, on the same devices."""
+    return xp.where(prefill_first | (decode_steps == 0), 0.0, 1.0) * (1 - pools_are_separate)
+
+
+# ---- prompts that come to it ----------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="little1961")
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps):
+    """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end."""
+    return replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
+
+
+@formula(unit="1", source="little1961")
+def prompts_of_an_iteration(iteration_arrivals, gathering_prompts, gathering_steps, polling_steps):
+    """Prompts that replicas in lockstep compute together where there is one, by load: those of random arrivals."""
+    return came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals)
+
+
+@formula(unit="1", source="little1961")
+def prompting_share(iteration_arrivals, prompts_of_an_iteration, prefill_passes):
+    """Iterations with prompts over all iterations of a group; above 1 more come than there are iterations for."""
+    return iteration_arrivals / prompts_of_an_iteration * prefill_passes
+
+
+@formula(unit="1", source="agrawal2024sarathi, narayanan2021")
+def bunching(prompting_share, batch_groups):
+    """How many groups of a pipeline an iteration with prompts holds up, for each of those that have prompts themselves.
+
+    (1 - (1 - f)^g)/f for g groups of which each has prompts with the chance f: all of them where it is alone, one where
+    all have prompts in every round.
+    """
+    some = xp.minimum(prompting_share, 1.0)
+    share = xp.maximum(some, 1e-6)
+    alone = 1 - xp.exp(batch_groups * xp.log1p(-xp.minimum(share, 1 - 1e-9)))
+    return alone / share
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def added_time(pass_time, mixed_iterations):
+    """Time that prompts add to an iteration: T(b, c) - T(b, 0), or that of their own pass."""
+    return in_pass(pass_time, "prefill") - mixed_iterations * in_pass(pass_time, "decode")
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def own_prefill_time(added_time, prefill_passes, prefill_sequences, stage_share, mean_prefill_ratio):
+    """Time that the prefill of one request adds to the iterations of its replica: of the fullest stage."""
+    return added_time * prefill_passes / prefill_sequences * stage_share * mean_prefill_ratio
+
+
+@alternative(of="request_prefill_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
+def given_request_prefill_time(prefill_time, replica_batch):
+    """Time of a replica that the prefill of one request takes: its share of that of the batch."""
+    return prefill_time / replica_batch
+
+
+@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
+def LABEL_request_prefill_time(own_prefill_time, lockstep_ranks, prompting_ranks, bunching):
+    """Time of a replica that the prefill of one request takes: with all that wait for it."""
+    return own_prefill_time * lockstep_ranks / prompting_ranks * bunching
+
+
+@formula(unit="s", source="yu2022orca, agrawal2024sarathi")
+def request_decode_time(
+    decode_step_time,
+    decode_steps,
+    replica_batch,
+    prompting_share,
+    mixed_iterations,
+    attention_busy_time,
+    remaining_cores,
+    sequence_overhead,
+    group_batch,
+    batch_parts,
+):
+    """Time of a replica that the decoding of one request takes: its share of the steps of its batch.
+
+    Where more iterations are needed for prompts than for steps, fewer sequences decode in each: what does not grow with
+    them is shared by fewer.
+    """
+    grows = in_pass(attention_busy_time / remaining_cores, "decode") + sequence_overhead * group_batch
+    fixed = xp.maximum(decode_step_time - batch_parts * grows, 0.0)
+    more = mixed_iterations * xp.maximum(prompting_share - 1, 0.0)
+    return (decode_step_time + more * fixed) * decode_steps / replica_batch
+
+
+# ---- what a request meets -------------------------------------------------------------------------------------------
+
+
+def at_met_batch(met_batch, values, node_batch):
+    """The value at the batch that arrivals meet, on straight lines between the tabulated ones."""
+    lines = along([*slopes(by_node(values), by_node(node_batch)), 0.0 * at(values, load=NODES[0])])
+    return at_batch(met_batch, values, lines, node_batch)
+
+
+@formula(unit="s", source="yu2022orca")
+def met_prefill_time(request_prefill_time, met_batch, node_batch):
+    """Time of a replica that the prefill of one request takes in the batch that arrivals meet."""
+    return at_met_batch(met_batch, request_prefill_time, node_batch)
+
+
+@formula(unit="s", source="yu2022orca")
+def met_first_time(prefill_time, met_batch, node_batch):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet."""
+    return at_met_batch(met_batch, prefill_time, node_batch)
+
+
+@alternative(of="first_time", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="s",
+             source="pope2022inference")  # fmt: skip
+def LABEL_first_time(prefill_time):
+    """Time of the iterations that compute the prompts that a request waits for."""
+    return at(prefill_time, load=NODES[0])
+
+
+@alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
+def rate_first_time(met_first_time):
+    """Time of the iterations that compute a prompt."""
+    return met_first_time
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_added_time(added_time, stage_share, met_batch, node_batch):
+    """Time that prompts add to an iteration of the batch that arrivals meet, at the pace of the fullest stage."""
+    return at_met_batch(met_batch, added_time, node_batch) * stage_share
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def prompt_slot_time(
+    own_prefill_time, step_under_way, prompts_beside_steps, computed_prompt_tokens, iteration_room, met_batch, node_batch
+):
+    """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
+    steps = prompts_beside_steps * step_under_way * xp.minimum(computed_prompt_tokens / iteration_room, 1.0)
+    return at_met_batch(met_batch, own_prefill_time, node_batch) + steps
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens):
+    """Prompt tokens for which an iteration has room beside the steps of the batch that arrivals meet."""
+    return xp.maximum(prefill_chunk_tokens * cp - met_batch * step_tokens, 1.0)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps):
+    """Time of an iteration with prompts that arrivals meet."""
+    return met_added_time + prompts_beside_steps * step_under_way
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prompting_time_share(rate_prefill_load, prompting_iteration_time, met_added_time):
+    """Part of the time in which an iteration with prompts runs."""
+    added = xp.maximum(met_added_time, 1e-9)
+    return xp.minimum(rate_prefill_load * prompting_iteration_time / added, 0.99)
+
+
+@formula(unit="s", source="vllm2026async")
+def queued_iteration_time(step_under_way, busy_share, asynchronous_scheduling):
+    """Time of the iteration that is already put together while another one runs, where the host works ahead."""
+    return xp.where(asynchronous_scheduling, step_under_way / (1 - busy_share), 0.0)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def iteration_moment(prefill_moment, prompting_iteration_time, met_added_time):
+    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment.
+
+    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1.
+    """
+    b = met_added_time / xp.maximum(prompting_iteration_time, 1e-12)
+    a = 1 - b
+    second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+    return table(
+        "moment",
+        second=a**2 + 2 * a * b + b**2 * second,
+        third=a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third,
+        fourth=a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth,
+    )
