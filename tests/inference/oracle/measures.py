@@ -33,15 +33,21 @@ def times(traffic: Traffic, result: Result) -> dict[str, np.ndarray]:
 
     In an endless queue a request counts from the moment when the place that it takes is free.
     """
-    arrival = result.arrival
-    if traffic.kind == "endless":
-        order = np.argsort(result.admitted, kind="stable")
-        freed = np.r_[np.zeros(places_of(result)), np.sort(result.end)][: len(order)]
-        arrival = np.empty_like(freed)
-        arrival[order] = np.minimum(freed, result.admitted[order])
+    arrival = arrivals(traffic, result)
     later = np.where(traffic.output > 1, traffic.output - 1, np.nan)
     per_token = (result.end - result.first) / later
     return {"first_token": result.first - arrival, "per_token": per_token, "latency": result.end - arrival}
+
+
+def arrivals(traffic: Traffic, result: Result) -> np.ndarray:
+    """When requests came; in an endless queue, when the place that each takes was free: s."""
+    if traffic.kind != "endless":
+        return result.arrival
+    order = np.argsort(result.admitted, kind="stable")
+    freed = np.r_[np.zeros(places_of(result)), np.sort(result.end)][: len(order)]
+    found = np.empty_like(freed)
+    found[order] = np.minimum(freed, result.admitted[order])
+    return found
 
 
 def places_of(result: Result) -> int:
@@ -65,9 +71,10 @@ def window(traffic: Traffic, result: Result, warm_up: float, ebb: float) -> tupl
     count = len(traffic.output)
     if traffic.kind == "clients" and warm_up == 0:
         return np.arange(count), 0.0, float(result.end.max())
-    came = result.admitted if traffic.kind == "endless" else result.arrival
+    came, low, high = result.arrival, int(warm_up * count), int((1 - ebb) * count)
+    if traffic.kind == "endless":  # until nobody waits, without those that began together and those that replaced them
+        came, low, high = result.admitted, max(low, min(3 * places_of(result), count // 2)), count
     order = np.argsort(came, kind="stable")
-    low, high = int(warm_up * count), int((1 - ebb) * count)
     return order[low:high], float(came[order[low]]), float(came[order[high - 1]])
 
 
@@ -132,7 +139,7 @@ def half_width(values: Sequence[float]) -> float:
 def little(traffic: Traffic, result: Result) -> float:
     """Mean number of requests in the system over rate times mean latency, of a run from its first to its last second."""
     span = result.end.max()
-    at = np.r_[result.arrival, result.end]
+    at = np.r_[arrivals(traffic, result), result.end]
     change = np.repeat([1.0, -1.0], len(result.end))
     order = np.argsort(at, kind="stable")
     inside = np.cumsum(change[order])[:-1]

@@ -116,7 +116,7 @@ class SkippingEngine(Engine):
                 if rank.places < fewest and rank.room >= needed and rank.kept + kept <= self.server.cache_tokens:
                     chosen, fewest = rank, rank.places
             if chosen is None:
-                group.refused = i
+                group.refused = -1 if prompting else i  # prompts leave tokens to the next iteration
                 break
             waiting.popleft()
             self.admitted[i] = now
