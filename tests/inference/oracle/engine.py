@@ -1,0 +1,243 @@
+"""One engine, iteration by iteration, every sequence a record: slow, and meant to be read.
+
+An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no pipeline), each on ``ranks`` in lockstep
+(1: a replica). An iteration of a group:
+
+1. requests that have come join, first come, first served: each the rank of the group with the fewest sequences that
+   has a place, tokens and cache left;
+2. prompts fill the tokens that decoding leaves (``mixed``), or run alone before it;
+3. all ranks take the time of the slowest (`Surface`); in a pipeline each stage takes its share, and a transfer to the
+   next; stages take groups in the order in which they come;
+4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
+
+Which arrivals an iteration sees: an engine that works ``ahead`` puts an iteration together when the one before begins,
+so an arrival can enter the second after the running one at the earliest; others look when they begin. A group of a
+pipeline is put together when it has come out of the last stage. An idle engine starts at once. A group without
+sequences begins as soon as a request is there and the first stage is free.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+
+from .policies import Policy
+from .surface import Surface
+
+Events = list[tuple[int, float]]  # requests, and when
+
+
+@dataclass(frozen=True)
+class Server:
+    """What iterates together: ``groups`` times ``ranks``, with cache for so many tokens on each rank."""
+
+    surface: Surface
+    policy: Policy = Policy()
+    ranks: int = 1
+    groups: int = 1
+    cache_tokens: float = float("inf")
+
+
+@dataclass
+class Requests:
+    """Lengths in tokens: of prompts, of what caches of prefixes hold of them, and of answers."""
+
+    prompt: list[int]
+    cached: list[int]
+    output: list[int]
+
+
+@dataclass
+class Gaps:
+    """Times between successive tokens: when the later one came, the gap (s), and how many sequences had it."""
+
+    ends: array = field(default_factory=lambda: array("d"))
+    gaps: array = field(default_factory=lambda: array("d"))
+    weights: array = field(default_factory=lambda: array("d"))
+
+    def add(self, ends: list[float], last: float, sequences: int, fresh: list[float]) -> None:
+        """Successive decoding iterations of sequences whose tokens before came at ``last``, or of ``fresh`` ones."""
+        for since in fresh:
+            self.ends.append(ends[0])
+            self.gaps.append(ends[0] - since)
+        self.weights.extend([1.0] * len(fresh))
+        self.ends.extend(ends)
+        self.gaps.append(ends[0] - last)
+        self.gaps.extend([after - before for before, after in zip(ends, ends[1:], strict=False)])
+        self.weights.append(float(sequences - len(fresh)))
+        self.weights.extend([float(sequences)] * (len(ends) - 1))
+
+
+class Sequence:
+    """A request under way."""
+
+    def __init__(self, i: int, prompt: int, done: int, output: int, tokens: int, kept: int):
+        self.i, self.prompt, self.output = i, prompt, output
+        self.done, self.tokens = done, tokens  # of the prompt that are computed, and of the answer
+        self.kept = kept  # tokens of cache that are set aside
+
+
+class Group:
+    """The sequences of each rank, and when the group has come out of the last stage."""
+
+    def __init__(self, ranks: int):
+        self.ranks: list[list[Sequence]] = [[] for _ in range(ranks)]
+        self.ready, self.begun = 0.0, 0.0
+        self.last = 0.0  # when its sequences had their last token
+        self.fresh: list[float] = []  # since then others had their first
+
+    def busy(self) -> bool:
+        return any(self.ranks)
+
+
+class Engine:
+    """A server with requests; ``prefilled``: they come with their prompt computed and their first token."""
+
+    def __init__(self, server: Server, requests: Requests, prefilled: bool = False):
+        if len(server.surface.shares) != server.groups:
+            raise ValueError("a pipeline has as many groups as stages")
+        self.server, self.requests, self.prefilled = server, requests, prefilled
+        self.groups = [Group(server.ranks) for _ in range(server.groups)]
+        self.stages = [0.0] * server.groups  # when each is free
+        self.coming: list[tuple[float, int]] = []
+        self.waiting: deque[tuple[float, int]] = deque()
+        self.admitted: dict[int, float] = {}  # when the first iteration of a request began
+        self.gaps = Gaps()
+        self.iterations = 0
+
+    def push(self, time: float, i: int) -> None:
+        """A request comes. Raises ValueError where no rank could ever take it."""
+        requests, policy = self.requests, self.server.policy
+        if self.kept(i) > self.server.cache_tokens:
+            raise ValueError("a request is longer than the cache")
+        if not (policy.chunked or self.prefilled) and requests.prompt[i] - requests.cached[i] > policy.tokens:
+            raise ValueError("a prompt is longer than an iteration, and may not be cut")
+        heapq.heappush(self.coming, (time, i))
+
+    def kept(self, i: int) -> int:
+        """Tokens of cache that are set aside for a request."""
+        return self.requests.prompt[i] + math.ceil(self.server.policy.reserved * self.requests.output[i])
+
+    def start_of(self, group: Group) -> float:
+        """When the next iteration of a group can begin."""
+        free = max(group.ready, self.stages[0])
+        if group.busy() or self.waiting:
+            return free
+        return max(free, self.coming[0][0]) if self.coming else float("inf")
+
+    def turn(self, group: Group) -> tuple[float, float]:
+        """Groups begin in the order in which they can, and of those that wait in which they came out."""
+        return self.start_of(group), group.ready
+
+    def start(self) -> float:
+        """When the next iteration begins, inf where nothing is to do."""
+        return min(self.start_of(group) for group in self.groups)
+
+    def step(self, horizon: float = float("inf")) -> tuple[Events, Events]:
+        """One iteration; first tokens and ends. ``horizon``: until when nothing comes from elsewhere."""
+        surface, policy = self.server.surface, self.server.policy
+        group = min(self.groups, key=self.turn)
+        now = self.start_of(group)
+        chunks = self.take(group, now, self.seen(group, now))
+        alone = bool(chunks) and not policy.mixed
+        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        for rank in group.ranks:
+            decoding = [] if alone else [s for s in rank if s.tokens > 0]
+            mine = [(s, chunk) for s, chunk in chunks if s in rank]
+            b, c = len(decoding), sum(chunk for _, chunk in mine)
+            attention = 0.0
+            for s, chunk in mine:
+                attention += surface.attention[s.done + chunk] - surface.attention[s.done]
+            if mine:
+                attention += surface.attention_start
+            own = surface.own(b, c, sum(s.prompt + s.tokens for s in decoding), attention)
+            slowest, most, busiest = max(slowest, own), max(most, b + len(mine)), max(busiest, b + c)
+            rows, decoded = rows + b + c, decoded + b
+        time = surface.total(slowest, rows / self.server.ranks, most, bool(chunks))
+        self.iterations += 1
+        group.begun = now
+        group.ready = now = self.through(now, time, busiest)
+        if decoded:
+            self.gaps.add([now], group.last, decoded, group.fresh)
+            group.last, group.fresh = now, []
+        return self.yields(group, now, chunks, alone)
+
+    def seen(self, group: Group, now: float) -> float:
+        """Until when a request must have come to be in this iteration."""
+        if not group.busy():
+            return now
+        if self.server.groups > 1:
+            return group.ready
+        return group.begun if self.server.policy.ahead else now
+
+    def take(self, group: Group, now: float, seen: float) -> list[tuple[Sequence, int]]:
+        """Requests that have come join the ranks; tokens of prompts that this iteration computes."""
+        policy, requests = self.server.policy, self.requests
+        while self.coming and self.coming[0][0] <= seen:
+            self.waiting.append(heapq.heappop(self.coming))
+        chunks, left = [], []
+        for rank in group.ranks:
+            room = policy.tokens - (sum(s.tokens > 0 for s in rank) if policy.mixed else 0)
+            for s in rank:
+                if s.tokens == 0 and room > 0:
+                    chunks.append((s, min(room, s.prompt - s.done, policy.longest_chunk or room)))
+                    room -= chunks[-1][1]
+            left.append(room)
+        while self.waiting:
+            came, i = self.waiting[0]
+            prompt, output = requests.prompt[i], requests.output[i]
+            done, tokens = (prompt, 1) if self.prefilled else (requests.cached[i], 0)
+            kept = self.kept(i)
+            needed = 1 if policy.chunked or self.prefilled else prompt - done
+            fitting = [
+                r
+                for r, rank in enumerate(group.ranks)
+                if left[r] >= needed
+                and len(rank) < policy.places
+                and sum(s.kept for s in rank) + kept <= self.server.cache_tokens
+            ]
+            if not fitting:
+                break
+            r = min(fitting, key=lambda r: (len(group.ranks[r]), r))
+            self.waiting.popleft()
+            self.admitted[i] = now
+            s = Sequence(i, prompt, done, output, tokens, kept)
+            group.ranks[r].append(s)
+            if self.prefilled:
+                left[r] -= policy.mixed
+                group.fresh.append(came)
+            else:
+                chunks.append((s, min(left[r], prompt - done, policy.longest_chunk or left[r])))
+                left[r] -= chunks[-1][1]
+        return chunks
+
+    def through(self, now: float, time: float, rows: int) -> float:
+        """When an iteration that begins now has passed all stages."""
+        surface = self.server.surface
+        for k, share in enumerate(surface.shares):
+            now = max(now, self.stages[k]) + time * share
+            if k + 1 < len(self.stages):
+                now += surface.hop[rows]
+            self.stages[k] = now
+        return now
+
+    def yields(self, group: Group, now: float, chunks: list, alone: bool) -> tuple[Events, Events]:
+        """Tokens that an iteration which ends now adds: first ones, and last ones."""
+        firsts, ends = [], []
+        if not alone:
+            for s in (s for rank in group.ranks for s in rank):
+                s.tokens += s.tokens > 0
+        for s, chunk in chunks:
+            s.done += chunk
+            if s.done == s.prompt:
+                s.tokens = 1
+                firsts.append((s.i, now))
+                if s.output > 1:
+                    group.fresh.append(now)
+        for r, rank in enumerate(group.ranks):
+            ends += [(s.i, now) for s in rank if s.tokens == s.output]
+            group.ranks[r] = [s for s in rank if s.tokens != s.output]
+        return firsts, ends

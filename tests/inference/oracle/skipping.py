@@ -1,0 +1,232 @@
+"""The same engine with many iterations at a time where nothing happens in between: what tests run.
+
+Sequences of a rank decode in step, so one ends when its rank has taken a known number of steps: a heap of these numbers
+replaces the sequences. Between two events (an end, an arrival that can be seen, a prompt) only the clock and the tokens
+that are read change. That loop repeats the additions of the plain engine (`engine.Engine`), so both agree to the bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from .engine import Engine, Events, Requests, Server
+
+FOREVER = 1 << 60
+
+
+class Rank:
+    """Sequences of one rank of one group."""
+
+    __slots__ = ("attention", "b", "chunk", "ends", "kept", "own", "parts", "pieces", "places", "read", "room", "steps")
+
+    def __init__(self):
+        self.ends: list[tuple[int, int]] = []  # the step after which each has its last token, and which
+        self.parts: list[list[int]] = []  # prompts that are partly computed: which, and tokens that are
+        self.b, self.read, self.steps = 0, 0, 0  # sequences that decode, tokens that they read, steps that were taken
+        self.places, self.kept = 0, 0  # sequences that hold a place, and cache
+        self.room, self.chunk, self.pieces, self.attention, self.own = 0, 0, 0, 0.0, 0.0  # of this iteration
+
+    def left(self) -> int:
+        """Steps until a sequence ends, this one included."""
+        return self.ends[0][0] - self.steps if self.ends else FOREVER
+
+
+class SkippingGroup:
+    """The sequences of each rank, and when the group has come out of the last stage."""
+
+    def __init__(self, ranks: int):
+        self.ranks = [Rank() for _ in range(ranks)]
+        self.ready, self.begun, self.last = 0.0, 0.0, 0.0
+        self.fresh: list[float] = []
+        self.places = 0  # sequences of all ranks
+        self.refused = -1  # the first that waits had no place; so it stays until one ends
+
+    def busy(self) -> bool:
+        return self.places > 0
+
+
+class SkippingEngine(Engine):
+    """`Engine`, several iterations at a time."""
+
+    def __init__(self, server: Server, requests: Requests, prefilled: bool = False):
+        super().__init__(server, requests, prefilled)
+        self.groups = [SkippingGroup(server.ranks) for _ in range(server.groups)]
+
+    def step(self, horizon: float = float("inf")) -> tuple[Events, Events]:
+        """One iteration, and those that follow without an event; first tokens and ends."""
+        surface, policy, groups = self.server.surface, self.server.policy, self.groups
+        group = groups[0] if len(groups) == 1 else min(groups, key=self.turn)
+        now = self.start_of(group)
+        complete, prompting = self.take(group, now, self.seen(group, now))
+        alone = prompting and not policy.mixed
+        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        for rank in group.ranks:
+            if not rank.places:
+                rank.own = 0.0
+                continue
+            b, c = 0 if alone else rank.b, rank.chunk
+            rank.own = own = surface.own(b, c, 0 if alone else rank.read, rank.attention)
+            slowest, most, busiest = max(slowest, own), max(most, b + rank.pieces), max(busiest, b + c)
+            rows, decoded = rows + b + c, decoded + b
+        mean = rows / self.server.ranks
+        group.begun = now
+        if prompting or len(groups) > 1:
+            ends = [self.through(now, surface.total(slowest, mean, most, prompting), busiest)]
+        else:
+            ends = self.run(group, now, slowest, mean, most, horizon)
+        group.ready = ends[-1]
+        self.iterations += len(ends)
+        if decoded:
+            self.gaps.add(ends, group.last, decoded, group.fresh)
+            group.last, group.fresh = ends[-1], []
+            for rank in group.ranks:
+                rank.steps += len(ends)
+                rank.read += len(ends) * rank.b
+        found = self.ended(group, complete)
+        if len(groups) > 1 and not found[1]:
+            self.circulate(horizon)
+        return found
+
+    def take(self, group, now, seen):
+        """Requests that have come join; prompts that this iteration completes, and whether it computes any."""
+        policy, requests, waiting = self.server.policy, self.requests, self.waiting
+        while self.coming and self.coming[0][0] <= seen:
+            waiting.append(heapq.heappop(self.coming))
+        complete, prompting = [], False
+        for rank in group.ranks:
+            rank.room = policy.tokens - (rank.b if policy.mixed else 0)
+            rank.chunk, rank.pieces, rank.attention = 0, 0, 0.0
+            if rank.parts:
+                kept = []
+                for part in rank.parts:
+                    if rank.room <= 0 or not self.compute(rank, part):
+                        kept.append(part)
+                    else:
+                        complete.append((rank, part[0]))
+                rank.parts = kept
+                prompting |= rank.pieces > 0
+        group.refused = -1
+        while waiting:
+            came, i = waiting[0]
+            done = requests.prompt[i] if self.prefilled else requests.cached[i]
+            needed = 1 if policy.chunked or self.prefilled else requests.prompt[i] - done
+            kept, chosen, fewest = self.kept(i), None, policy.places
+            for rank in group.ranks:
+                if rank.places < fewest and rank.room >= needed and rank.kept + kept <= self.server.cache_tokens:
+                    chosen, fewest = rank, rank.places
+            if chosen is None:
+                group.refused = -1 if prompting else i  # prompts leave tokens to the next iteration
+                break
+            waiting.popleft()
+            self.admitted[i] = now
+            chosen.places += 1
+            chosen.kept += kept
+            group.places += 1
+            if self.prefilled:
+                chosen.room -= policy.mixed
+                group.fresh.append(came)
+                self.decode(chosen, i)
+            else:
+                part, prompting = [i, done], True
+                if self.compute(chosen, part):
+                    complete.append((chosen, i))
+                else:
+                    chosen.parts.append(part)
+        for rank in group.ranks:
+            if rank.pieces:
+                rank.attention += self.server.surface.attention_start
+        return complete, prompting
+
+    def compute(self, rank: Rank, part: list[int]) -> bool:
+        """A chunk of a prompt in this iteration; whether it is the last one."""
+        i, done = part
+        prompt = self.requests.prompt[i]
+        chunk = min(rank.room, prompt - done, self.server.policy.longest_chunk or rank.room)
+        attention = self.server.surface.attention
+        rank.attention += attention[done + chunk] - attention[done]
+        rank.chunk, rank.room, rank.pieces = rank.chunk + chunk, rank.room - chunk, rank.pieces + 1
+        part[1] = done + chunk
+        return part[1] == prompt
+
+    def decode(self, rank: Rank, i: int) -> None:
+        """A sequence with its first token decodes from the next step of its rank on."""
+        rank.b += 1
+        rank.read += self.requests.prompt[i] + 1
+        heapq.heappush(rank.ends, (rank.steps + self.requests.output[i] - 1, i))
+
+    def run(self, group, now: float, slowest: float, mean: float, most: int, horizon: float) -> list[float]:
+        """Ends of this and following iterations without prompts, until a sequence ends or a request is seen."""
+        surface, ahead = self.server.surface, self.server.policy.ahead
+        busy = [rank for rank in group.ranks if rank.b]
+        rank = max(busy, key=lambda rank: rank.own)
+        left, growth = min(other.left() for other in busy), surface.slope[rank.b] * rank.b
+        for other in busy if len(busy) > 1 else ():
+            faster = surface.slope[other.b] * other.b - growth
+            if faster > 0:  # it will be the slowest one
+                left = min(left, max(int((slowest - other.own) / faster * (1 - 1e-6)), 1))
+        comes = self.coming[0][0] if self.coming and not self.waiting else float("inf")
+        base, slope, read, b = surface.rows[rank.b] + surface.step[rank.b], surface.slope[rank.b], rank.read, rank.b
+        experts, host = surface.experts_time(mean), surface.host_time + surface.host_sequence_time * most
+        hidden, ends = surface.hidden_host, []
+        while True:
+            device = base + slope * read + experts
+            begun, now = now, now + (max(device, host) if hidden else device + host)
+            ends.append(now)
+            if len(ends) == left or now >= horizon or (begun if ahead else now) >= comes:
+                break
+            read += b
+        group.begun = begun
+        return ends
+
+    def ended(self, group, complete: list) -> tuple[Events, Events]:
+        """First tokens of complete prompts, and last ones of sequences that have taken their steps."""
+        now, firsts, ends = group.ready, [], []
+        for rank, i in complete:
+            firsts.append((i, now))
+            if self.requests.output[i] > 1:
+                group.fresh.append(now)
+                self.decode(rank, i)
+            else:
+                self.leave(group, rank, i)
+                ends.append((i, now))
+        for rank in group.ranks:
+            while rank.ends and rank.ends[0][0] <= rank.steps:
+                _, i = heapq.heappop(rank.ends)
+                rank.b -= 1
+                rank.read -= self.requests.prompt[i] + self.requests.output[i]
+                self.leave(group, rank, i)
+                ends.append((i, now))
+        return firsts, ends
+
+    def leave(self, group, rank: Rank, i: int) -> None:
+        """A place is free."""
+        rank.places, group.places, group.refused = rank.places - 1, group.places - 1, -1
+        rank.kept -= self.kept(i)
+
+    def circulate(self, horizon: float) -> None:
+        """Iterations of the groups of a pipeline without prompts, until one has an event."""
+        surface, policy, stages = self.server.surface, self.server.policy, self.stages
+        if self.server.ranks > 1 or any(group.ranks[0].parts for group in self.groups):
+            return
+        order = deque(sorted((group for group in self.groups if group.places), key=lambda group: group.ready))
+        if len(order) < len(self.groups) and self.waiting:
+            return
+        while order:
+            group = order[0]
+            rank, now = group.ranks[0], max(group.ready, stages[0])
+            if rank.left() <= 1 or now >= horizon or (self.waiting and group.refused != self.waiting[0][1]):
+                return
+            if self.coming and not self.waiting:
+                come = self.coming[0][0]
+                if come <= group.ready or (len(order) < len(self.groups) and come <= now):
+                    return
+            device = surface.own(rank.b, 0, rank.read, 0.0)
+            time = surface.total(device, rank.b / 1, rank.b, False)
+            group.begun = now
+            group.ready = ended = self.through(now, time, rank.b)
+            self.gaps.add([ended], group.last, rank.b, group.fresh)
+            group.last, group.fresh = ended, []
+            rank.steps, rank.read = rank.steps + 1, rank.read + rank.b
+            self.iterations += 1
+            order.rotate(-1)
