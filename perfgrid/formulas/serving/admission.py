@@ -61,7 +61,9 @@ def clients_held_time(
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def rate_held_time(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, met_batch, step_under_way):
+def rate_held_time(
+    polling_steps, gathering_prompts, gathering_steps, lockstep_ranks, decode_steps, met_batch, step_under_way
+):
     """Mean time for which a prompt that came at random is held where others decode."""
-    arrivals = at(iteration_arrivals, load=LOOP) * met_batch  # a single sequence per replica is the first tabulated batch
+    arrivals = met_batch * lockstep_ranks / xp.maximum(decode_steps, 1.0)
     return held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals) * step_under_way

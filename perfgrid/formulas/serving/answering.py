@@ -20,14 +20,21 @@ from .tabulated import at_batch
 
 @formula(unit="s", source="little1961")
 def answering_step_time(
-    decode_step_time, step_time_slope, node_batch, replica_sequences, batch_gain, arrival_dispersion, places
+    decode_step_time,
+    step_time_slope,
+    node_batch,
+    replica_sequences,
+    batch_gain,
+    arrival_dispersion,
+    places,
+    lockstep_ranks,
 ):
     """Mean time of the steps of a request: a batch that varies is larger where most sequences see it, by I/(2a).
 
     With hardly any sequences it is the only one.
     """
     more = arrival_dispersion / (2 * batch_gain) - 1
-    seen = xp.minimum(replica_sequences + 1 + more * (1 - xp.exp(-replica_sequences)), places)
+    seen = xp.minimum(replica_sequences + 1 / lockstep_ranks + more * (1 - xp.exp(-replica_sequences)), places)
     return at_batch(seen, decode_step_time, step_time_slope, node_batch)
 
 

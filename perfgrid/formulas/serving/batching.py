@@ -18,7 +18,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
-from .latency import in_pass
+from .tabulated import at_met_batch
 
 NODES = INNER.labels["load"]
 FIXED = ("given", "concurrency", "memory", "run")
@@ -87,11 +87,14 @@ def last_batch(full_batch, dp, requests):
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_tabulated_batch(largest_batch, dp):
-    """Batches at which serving is tabulated, by load: from one per replica to as many as fit, in equal ratios."""
-    most = xp.maximum(largest_batch / dp, 1.0)
-    last = len(NODES) - 1
-    return dp * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
+def rate_tabulated_batch(largest_batch, dp, lockstep_ranks):
+    """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
+
+    A server is a replica, or those that are in lockstep.
+    """
+    servers = dp / lockstep_ranks
+    most, last = xp.maximum(largest_batch, dp) / servers, len(NODES) - 1
+    return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
 @alternative(of="prefill_sequences", by="batch_rule", label="given", unit="1", source="yu2022orca")
@@ -104,9 +107,9 @@ def given_prefill_sequences(group_batch):
     of="prefill_sequences", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
     source="yu2022orca",
 )  # fmt: skip
-def LABEL_prefill_sequences(prompts_of_an_iteration, prompting_ranks, group_batch):
-    """Prompts that a replica computes together: those that come in a step, shared out among those in lockstep."""
-    return xp.maximum(xp.minimum(prompts_of_an_iteration / prompting_ranks, group_batch), 1.0)
+def LABEL_prefill_sequences(busiest_prompts, group_batch):
+    """Prompts that a replica computes together: of those in lockstep, the one with most."""
+    return xp.maximum(xp.minimum(busiest_prompts, group_batch), 1.0)
 
 
 @alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021")
@@ -351,9 +354,10 @@ def clients_prefill_load(served_rate, request_prefill_time, dp):
 
 
 @alternative(of="prefill_load", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(served_rate, met_prefill_time, dp):
+def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch):
     """Part of its time that a replica spends on prefills."""
-    return served_rate / dp * met_prefill_time
+    step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
+    return 1 - step / whole
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")

@@ -58,8 +58,7 @@ def clients_prefill_sequences(
     prefill_chunk_tokens,
     computed_prompt_tokens,
     cp,
-    prompts_of_an_iteration,
-    prompting_ranks,
+    busiest_prompts,
 ):
     """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
 
@@ -69,7 +68,7 @@ def clients_prefill_sequences(
     batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
-    few = xp.minimum(xp.maximum(at(prompts_of_an_iteration / prompting_ranks, load=LOOP), 1.0), many)
+    few = xp.minimum(xp.maximum(at(busiest_prompts, load=LOOP), 1.0), many)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 

@@ -12,12 +12,15 @@ that have prompts in the same round.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, table, total
+from perfgrid.formulas.axes import at, only, table
 
 from .admission import came_together
 from .batching import NODES, REPLACED
 from .latency import in_pass
-from .tabulated import along, at_batch, by_node, slopes
+from .lockstep import most_prompts
+from .tabulated import at_met_batch
+
+RATE_STEPS = 5  # of the search for a rate
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
 
@@ -59,9 +62,12 @@ def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps
 
 
 @formula(unit="1", source="little1961")
-def prompts_of_an_iteration(iteration_arrivals, gathering_prompts, gathering_steps, polling_steps):
-    """Prompts that replicas in lockstep compute together where there is one, by load: those of random arrivals."""
-    return came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals)
+def prompts_of_an_iteration(
+    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps
+):
+    """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals)
+    return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
 
 
 @formula(unit="1", source="little1961")
@@ -70,17 +76,93 @@ def prompting_share(iteration_arrivals, prompts_of_an_iteration, prefill_passes)
     return iteration_arrivals / prompts_of_an_iteration * prefill_passes
 
 
-@formula(unit="1", source="agrawal2024sarathi, narayanan2021")
-def bunching(prompting_share, batch_groups):
-    """How many groups of a pipeline an iteration with prompts holds up, for each of those that have prompts themselves.
+@formula(unit="1", source="little1961")
+def round_prompts(iteration_arrivals, batch_groups):
+    """Prompts that come while every group of a pipeline takes a step, to all replicas in lockstep."""
+    return iteration_arrivals * batch_groups
 
-    (1 - (1 - f)^g)/f for g groups of which each has prompts with the chance f: all of them where it is alone, one where
-    all have prompts in every round.
+
+@formula(unit="1", source="little1961")
+def alone_rounds(round_prompts, prompts_of_a_round):
+    """Part of the rounds in which prompts begin, where as many come in each."""
+    return round_prompts / prompts_of_a_round
+
+
+@alternative(of="beginning_rounds", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="1",
+             source="little1961")  # fmt: skip
+def LABEL_beginning_rounds(alone_rounds):
+    """Part of the rounds in which prompts begin: those of answers that end, whatever a round takes."""
+    return alone_rounds
+
+
+def gathered(prompts, ranks, variation, room, groups):
+    """Prompts of the busiest of so many ranks that a round computes after one another, in mean lengths.
+
+    The first group of a pipeline that begins takes all that have come and it has room for; others follow beside it.
     """
-    some = xp.minimum(prompting_share, 1.0)
-    share = xp.maximum(some, 1e-6)
-    alone = 1 - xp.exp(batch_groups * xp.log1p(-xp.minimum(share, 1 - 1e-9)))
-    return alone / share
+    most = most_prompts(prompts, ranks, variation)
+    return xp.minimum(most, xp.maximum(room, most / groups))
+
+
+@alternative(of="beginning_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_beginning_rounds(
+    alone_rounds,
+    round_prompts,
+    prefill_passes,
+    decode_step_time,
+    added_time,
+    busiest_prompts,
+    lockstep_ranks,
+    batch_groups,
+    prompt_variation,
+    prompt_room,
+):
+    """Part of the rounds in which prompts begin: those of arrivals, of which more come in a longer round.
+
+    A round of time t is followed by one with prompts with the chance 1 - exp(-t·r), where r prompts come per second:
+    q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T) for a round T that prompts lengthen by x, the more of them the
+    longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that
+    of r. Where all places are taken, prompts follow answers that end.
+    """
+    added = prefill_passes * added_time / busiest_prompts
+    share, rate = alone_rounds, round_prompts / (decode_step_time + alone_rounds * added)
+    for _ in range(RATE_STEPS):
+        longer = added * gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
+        short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
+        share = xp.minimum(short / (short + long), alone_rounds)
+        rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
+    full = only("load", NODES[-1])
+    return share * (1 - full) + alone_rounds * full
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens):
+    """Prompts of the mean length for which an iteration has room."""
+    return xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0)
+
+
+@alternative(of="crowding", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="1",
+             source="little1961")  # fmt: skip
+def LABEL_crowding():
+    """Prompts of the busiest replica over those of an iteration: as many come in each."""
+    return 1.0
+
+
+@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_crowding(
+    beginning_rounds, round_prompts, busiest_prompts, lockstep_ranks, batch_groups, prompt_variation, prompt_room
+):
+    """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
+    come = gathered(round_prompts / beginning_rounds, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
+    full = only("load", NODES[-1])
+    return xp.maximum(come / busiest_prompts, 1.0) * (1 - full) + full
+
+
+@formula(unit="1", source="little1961")
+def prompts_of_a_round(round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps):
+    """Prompts of a round that holds some: as stated, or those of random arrivals."""
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts)
+    return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -101,10 +183,24 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
+@formula(unit="s", source="narayanan2021")
+def round_added_time(added_time, prompts_beside_steps, batch_groups, pass_time):
+    """Time that prompts of one group add to a round of all groups of a pipeline.
+
+    Stages are first in, first out: all others are held up as long. Where prompts have passes of their own, the steps of
+    the others go on behind such a pass.
+    """
+    behind = (1 - prompts_beside_steps) * (1 - 1 / batch_groups) * in_pass(pass_time, "decode")
+    return xp.maximum(added_time - behind, added_time / batch_groups)
+
+
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
-def LABEL_request_prefill_time(own_prefill_time, lockstep_ranks, prompting_ranks, bunching):
-    """Time of a replica that the prefill of one request takes: with all that wait for it."""
-    return own_prefill_time * lockstep_ranks / prompting_ranks * bunching
+def LABEL_request_prefill_time(
+    round_added_time, prefill_passes, beginning_rounds, crowding, round_prompts, lockstep_ranks, mean_prefill_ratio
+):
+    """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
+    added = round_added_time * crowding * prefill_passes * mean_prefill_ratio
+    return added * lockstep_ranks * beginning_rounds / round_prompts
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
@@ -119,25 +215,28 @@ def request_decode_time(
     sequence_overhead,
     group_batch,
     batch_parts,
+    prefill_time,
+    request_prefill_time,
 ):
     """Time of a replica that the decoding of one request takes: its share of the steps of its batch.
 
-    Where more iterations are needed for prompts than for steps, fewer sequences decode in each: what does not grow with
-    them is shared by fewer.
+    And of the iterations that compute its own prompt, beyond what prompts add. Where more iterations are needed for
+    prompts than for steps, fewer sequences decode in each: what does not grow with them is shared by fewer.
     """
     grows = in_pass(attention_busy_time / remaining_cores, "decode") + sequence_overhead * group_batch
     fixed = xp.maximum(decode_step_time - batch_parts * grows, 0.0)
     more = mixed_iterations * xp.maximum(prompting_share - 1, 0.0)
-    return (decode_step_time + more * fixed) * decode_steps / replica_batch
+    own = xp.maximum(mixed_iterations * prefill_time - request_prefill_time, 0.0)
+    return ((decode_step_time + more * fixed) * decode_steps + own) / replica_batch
 
 
 # ---- what a request meets -------------------------------------------------------------------------------------------
 
 
-def at_met_batch(met_batch, values, node_batch):
-    """The value at the batch that arrivals meet, on straight lines between the tabulated ones."""
-    lines = along([*slopes(by_node(values), by_node(node_batch)), 0.0 * at(values, load=NODES[0])])
-    return at_batch(met_batch, values, lines, node_batch)
+@formula(unit="s", source="little1961")
+def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps):
+    """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
+    return decode_step_time + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="s", source="yu2022orca")
@@ -147,9 +246,15 @@ def met_prefill_time(request_prefill_time, met_batch, node_batch):
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, met_batch, node_batch):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet."""
-    return at_met_batch(met_batch, prefill_time, node_batch)
+def met_first_time(prefill_time, added_time, filling, met_batch, node_batch):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
+    return at_met_batch(met_batch, prefill_time + (filling - 1) * added_time, node_batch)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def filling(crowding, prompt_room, busiest_prompts):
+    """Prompts of the busiest replica over those of an iteration, as far as there is room in one."""
+    return xp.minimum(crowding, xp.maximum(prompt_room / busiest_prompts, 1.0))
 
 
 @alternative(of="first_time", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="s",
@@ -166,9 +271,9 @@ def rate_first_time(met_first_time):
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(added_time, stage_share, met_batch, node_batch):
-    """Time that prompts add to an iteration of the batch that arrivals meet, at the pace of the fullest stage."""
-    return at_met_batch(met_batch, added_time, node_batch) * stage_share
+def met_added_time(added_time, filling, met_batch, node_batch):
+    """Time that prompts add to an iteration of the batch that arrivals meet."""
+    return at_met_batch(met_batch, added_time * filling, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")

@@ -11,6 +11,7 @@ from perfgrid.formulas.axes import at, table
 
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
+MOST_COUNTED, COUNTS = 3.0, 10  # up to this mean the largest of Poisson numbers is summed up
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
 
 # ---- equations: how far the largest of n counts of mean m lies above the mean ---------------------------------------
@@ -21,17 +22,45 @@ def even_excess(ranks):
     return (ranks - 1) / (2 * ranks)
 
 
-def random_excess(mean, ranks):
-    """The largest of n Poisson numbers of mean m, on average, lies so many sqrt(m) above m as that of n normal ones.
+def most_above(count):
+    """How many standard deviations the largest of n normal numbers lies above their mean.
 
     With a = sqrt(2·ln n): a - (ln ln n + ln 4π - 2·0.577)/(2·a), the mean of the limiting distribution of extremes; at
-    most (n - 1)/sqrt(2·n - 1), whatever the distribution (Hartley and David), and at most all.
+    most (n - 1)/sqrt(2·n - 1), whatever the distribution (Hartley and David).
     """
-    n = xp.maximum(ranks, 2.0)
+    n = xp.maximum(count, 2.0)
     a = xp.sqrt(2 * xp.log(n))
     normal = a - (xp.log(xp.log(n)) + LN_4_PI - 2 * EULER) / (2 * a)
-    normal = xp.minimum(normal, (n - 1) / xp.sqrt(2 * n - 1))
-    return xp.minimum(normal * xp.sqrt(mean), (ranks - 1) * mean)
+    bound = (xp.maximum(count, 1.0) - 1) / xp.sqrt(2 * xp.maximum(count, 1.0) - 1)
+    return xp.minimum(normal, bound)
+
+
+def random_excess(mean, ranks):
+    """The largest of n Poisson numbers of mean m, on average, lies so many sqrt(m) above m; at most it is all."""
+    return xp.minimum(most_above(ranks) * xp.sqrt(mean), (ranks - 1) * mean)
+
+
+def largest_count(mean, ranks):
+    """The largest of n Poisson numbers of mean m, on average: the sum over j of 1 - P(N <= j)^n, beyond m = 3 normal."""
+    m = xp.minimum(mean, MOST_COUNTED)
+    term, below, found = xp.exp(-m), 0.0, 0.0
+    for j in range(COUNTS):
+        below = below + term
+        found = found + 1 - xp.exp(ranks * xp.log(xp.minimum(below, 1.0)))
+        term = term * m / (j + 1)
+    return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks), found)
+
+
+def most_prompts(prompts, ranks, variation):
+    """Prompts of the one of n ranks that has most of them, in mean lengths; there is at least one.
+
+    They fall to ranks where answers have ended, as balls into bins, and are of different lengths: of a sum of k of them
+    the deviation is v/sqrt(k) of its mean, and the less ranks have so many the more there are.
+    """
+    count = xp.maximum(largest_count(prompts / ranks, ranks), 1.0)
+    alike = xp.maximum(xp.minimum(prompts, ranks), 1.0) ** (1 / count)
+    longest = 1 + variation * most_above(alike) / xp.sqrt(count)
+    return xp.where(ranks > 1, count * longest, prompts / ranks)
 
 
 # ---- who waits for whom ---------------------------------------------------------------------------------------------
@@ -43,15 +72,11 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
     return xp.where(experts > 0, xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp), 1.0)
 
 
-def with_prompts(ranks, stated, prompts):
-    """Replicas in lockstep that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
-    return xp.minimum(xp.where(stated > 0, xp.maximum(stated, 1.0), prompts), ranks)
-
-
-@formula(unit="1", source="zhong2024distserve")
-def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_an_iteration):
-    """Replicas in lockstep that have a prompt in a pass of the prefill."""
-    return with_prompts(lockstep_ranks, prompts_in_lockstep, prompts_of_an_iteration)
+@formula(unit="1", source="hartley1954")
+def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep, prompt_variation):
+    """Prompts of the replica in lockstep that has most, in mean lengths, in an iteration that holds some."""
+    spread = most_prompts(prompts_of_an_iteration, lockstep_ranks, prompt_variation)
+    return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_of_an_iteration / lockstep_ranks, 1.0), spread)
 
 
 @alternative(of="busiest_replica_load", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
@@ -62,15 +87,19 @@ def LABEL_even_replica_load():
 
 @alternative(of="busiest_replica_load", by="batch_rule", label=VARYING, unit="1", source="raab1998balls, hartley1954")
 def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
-    """Sequences of the replica with most over those of the mean one, among replicas in lockstep."""
+    """Sequences of the replica with most over those of the mean one, among replicas in lockstep: one at least."""
     mean = xp.maximum(replica_batch, 1e-9)
     excess = xp.where(random_routing, random_excess(mean, lockstep_ranks), even_excess(lockstep_ranks))
+    excess = xp.maximum(excess, xp.minimum(1 - mean, (lockstep_ranks - 1) * mean))
     return 1 + xp.where(lockstep_ranks > 1, excess / mean, 0.0)
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def lockstep_fill(prompting_ranks, lockstep_ranks, busiest_replica_load, chunk_tokens, pass_tokens):
+def lockstep_fill(
+    prompts_of_an_iteration, prefill_sequences, lockstep_ranks, busiest_replica_load, chunk_tokens, pass_tokens
+):
     """Tokens of the mean replica over those of the busiest one, among replicas in lockstep, by pass."""
     prompts, decoded = chunk_tokens, at(pass_tokens, **{"pass": "prefill"}) - chunk_tokens
-    mean = prompts * prompting_ranks / lockstep_ranks + decoded / busiest_replica_load
+    share = xp.minimum(prompts_of_an_iteration / (lockstep_ranks * prefill_sequences), 1.0)
+    mean = prompts * share + decoded / busiest_replica_load
     return table("pass", prefill=mean / (prompts + decoded), decode=1 / busiest_replica_load)

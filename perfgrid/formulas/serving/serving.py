@@ -31,34 +31,17 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label=("given", "run"), unit="s", source="pope2022inference")
+@alternative(of="queueing_time", by="batch_rule", label=("given", "concurrency", "memory", "run"), unit="s",
+             source="pope2022inference")  # fmt: skip
 def LABEL_queueing_time():
-    """Wait of a request before its prefill: none is counted where a batch starts together."""
+    """Wait of a request before its prefill: none is counted where a batch starts together, or a place is free."""
     return 0.0
-
-
-@alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="yu2022orca")
-def LABEL_step_queueing_time(step_wait):
-    """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
-    return step_wait
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
     """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
     return front_end_time + free_wait + crowd_share * (crowd_wait - free_wait)
-
-
-@alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
-def shared_step_wait(loaded_step_time):
-    """Mean time until the step ends that is under way when a request arrives."""
-    return loaded_step_time / 2
-
-
-@alternative(of="step_wait", by="pools", label="separate", unit="s", source="zhong2024distserve")
-def separate_step_wait():
-    """Mean time until the step ends that is under way when a request arrives: prefills run on other devices."""
-    return 0.0
 
 
 @alternative(of="prefilling_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")

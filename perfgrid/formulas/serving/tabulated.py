@@ -8,10 +8,9 @@ from itertools import pairwise
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import INNER, at, table
 
-from .batching import NODES
-
+NODES = INNER.labels["load"]
 LEVEL = 1e-4  # relative rise of the capacity below which a larger batch counts as none
 
 
@@ -90,3 +89,9 @@ def step_growth_slope(step_growth, node_batch):
 def at_batch(batch, values, slopes, node_batch):
     """The value at a batch of a replica, on straight lines between the tabulated ones."""
     return at(values, load=NODES[0]) + risen(batch, by_node(node_batch), by_node(slopes)[:-1])
+
+
+def at_met_batch(met_batch, values, node_batch):
+    """The value at the batch that arrivals meet, on straight lines between the tabulated ones."""
+    lines = along([*slopes(by_node(values), by_node(node_batch)), 0.0 * at(values, load=NODES[0])])
+    return at_batch(met_batch, values, lines, node_batch)

@@ -153,7 +153,7 @@ class Engine:
                 attention += surface.attention[s.done + chunk] - surface.attention[s.done]
             if mine:
                 attention += surface.attention_start
-            own = surface.own(b, c, sum(s.prompt + s.tokens for s in decoding), attention)
+            own = surface.own(b, c, sum(s.prompt + s.tokens for s in decoding), attention, bool(chunks))
             slowest, most, busiest = max(slowest, own), max(most, b + len(mine)), max(busiest, b + c)
             rows, decoded = rows + b + c, decoded + b
         time = surface.total(slowest, rows / self.server.ranks, most, bool(chunks))

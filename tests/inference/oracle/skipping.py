@@ -66,7 +66,7 @@ class SkippingEngine(Engine):
                 rank.own = 0.0
                 continue
             b, c = 0 if alone else rank.b, rank.chunk
-            rank.own = own = surface.own(b, c, 0 if alone else rank.read, rank.attention)
+            rank.own = own = surface.own(b, c, 0 if alone else rank.read, rank.attention, prompting)
             slowest, most, busiest = max(slowest, own), max(most, b + rank.pieces), max(busiest, b + c)
             rows, decoded = rows + b + c, decoded + b
         mean = rows / self.server.ranks
@@ -221,7 +221,7 @@ class SkippingEngine(Engine):
                 come = self.coming[0][0]
                 if come <= group.ready or (len(order) < len(self.groups) and come <= now):
                     return
-            device = surface.own(rank.b, 0, rank.read, 0.0)
+            device = surface.own(rank.b, 0, rank.read, 0.0, False)
             time = surface.total(device, rank.b / 1, rank.b, False)
             group.begun = now
             group.ready = ended = self.through(now, time, rank.b)

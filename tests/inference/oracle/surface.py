@@ -3,11 +3,11 @@
 An iteration of one rank adds a token to each of ``b`` sequences and computes ``c`` tokens of prompts. Products,
 collectives and streams see b + c rows together, so weights are read once:
 
-    T(b, c) = D(b, contexts) + [P(b + c) - P(b)] + A(chunks)
+    T(b, c) = P(b + c) + D(b, contexts) + A(chunks)
 
-with D a decoding step, P a pass of prompts without their attention, and A the attention of the chunks on what stands
-before them. T(b, 0) = D(b) and T(0, c) = P(c) + A(c) are exact. Experts that ranks in lockstep share see the rows of
-all ranks, X(mean rows); everything else is that of the busiest rank:
+with P a pass without attention, by the kernels of prompts where there are any, D the attention of a decoding step, and
+A that of the chunks on what stands before them. Experts that ranks in lockstep share see the rows of all ranks, X(mean
+rows); everything else is that of the busiest rank:
 
     T = X(mean of b + c) + max over ranks of (rows[b + c] + step[b] + slope[b]·tokens read + A)
 """
@@ -31,6 +31,7 @@ class Surface:
     experts: list[float]  # X: products of routed experts where each rank has so many rows
     step: list[float]  # what a step of b sequences takes beyond P[b] and X[b] on empty contexts
     slope: list[float]  # and for each token that it reads, of all its sequences together
+    beside: list[float]  # what b sequences take beside prompts beyond P[b + c] and X[b + c] on empty contexts
     attention: list[float]  # attention of the first L tokens of a prompt to each other
     attention_start: float = 0.0  # and what it takes in an iteration beyond this, however many prompts
     launch_time: float = 0.0  # for which the host launches the kernels of an iteration with prompts
@@ -40,9 +41,9 @@ class Surface:
     hop: list[float] | None = None  # transfer of so many rows to the next stage of a pipeline
     shares: tuple[float, ...] = (1.0,)  # of the stages of a pipeline in this time
 
-    def own(self, b: int, c: int, read: int, attention: float) -> float:
-        """Time of one rank without experts and host; ``attention`` of its chunks."""
-        return self.rows[b + c] + self.step[b] + self.slope[b] * read + attention
+    def own(self, b: int, c: int, read: int, attention: float, prompting: bool) -> float:
+        """Time of one rank without experts and host; ``attention`` of its chunks; whether some rank has prompts."""
+        return self.rows[b + c] + (self.beside if prompting else self.step)[b] + self.slope[b] * read + attention
 
     def experts_time(self, mean: float) -> float:
         """Time of the experts where each rank has so many rows on average."""
@@ -61,7 +62,7 @@ class Surface:
     def time(self, b: int, read: int, c: int = 0, done: int = 0) -> float:
         """One rank alone: b sequences that read so many tokens together, and c tokens of one prompt after others."""
         attention = self.attention[done + c] - self.attention[done] + self.attention_start if c else 0.0
-        return self.total(self.own(b, c, read, attention), b + c, b + (c > 0), c > 0)
+        return self.total(self.own(b, c, read, attention, c > 0), b + c, b + (c > 0), c > 0)
 
 
 def synthetic(
@@ -80,13 +81,14 @@ def synthetic(
     n, b, length = np.arange(1.0, tokens + places + 1), np.arange(1.0, places + 1), np.arange(longest + 1.0)
     rows, own = np.r_[0.0, prompt(n) + 0 * n], np.r_[0.0, experts(n) + 0 * n]
     steps = np.r_[0.0, step(b) + 0 * b] - rows[: places + 1] - own[: places + 1]
-    tables = (rows, own, steps, slope + 0 * steps, attention(length))
+    tables = (rows, own, steps, slope + 0 * steps, steps, attention(length))
     return Surface(*(table.tolist() for table in tables), hop=[hop] * len(rows), **others)
 
 
 # ---- of a design ----------------------------------------------------------------------------------------------------
 
 DECODING = ("busy_time", "communication_time", "pipeline_transfer_time", "host_time")
+MIXING = ("attention_busy_time", "mixers_busy_time", "indexers_busy_time")  # of both kinds of sequences apart
 PROMPTS = (*DECODING, "experts_busy_time", "attention_busy_time", "indexers_busy_time")
 DENSE = 256  # rows up to which every pass is evaluated, so that steps of kernels are there
 ALONE = {"batch_rule": "given", "prefix_hit_rate": 0.0, "shared_prefix_tokens": 0.0, "pools": "shared"}
@@ -113,10 +115,10 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
     steps = []
     for context in (low, high):
         values = {"batch": b * ranks * stages, "prompt_tokens": context - 1, "output_tokens": 2.0}
-        found = evaluate(*DECODING, "batch_parts", **alone | values)
+        found = evaluate(*DECODING, *MIXING, "batch_parts", **alone | values)
         if np.any(np.asarray(found["batch_parts"]) != 1):
             raise ValueError("parts of a batch that take turns are not simulated")
-        steps.append({name: of_pass(found[name], 1, places) for name in DECODING})
+        steps.append({name: of_pass(found[name], 1, places) for name in (*DECODING, *MIXING)})
     device = [one["busy_time"] + one["communication_time"] - one["pipeline_transfer_time"] for one in steps]
     slope = (device[1] - device[0]) / (high - low)  # of the mean context
 
@@ -133,10 +135,12 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
     attended = np.interp(np.arange(longest + 1.0), np.r_[0.0, n], np.r_[0.0, np.maximum(attention - start, 0.0)])
     base = device[0] - slope * low - rows[1 : places + 1] - experts[1 : places + 1]
 
+    mixing = sum(steps[0][name] for name in MIXING) - slope * low
+
     host = steps[0]["host_time"]
     each = (host[-1] - host[0]) / max(places - 1, 1)
     launch = evaluate("prefill_launches", "prefill_launch_time", **single | {"prompt_tokens": 1.0})
-    tables = (rows, experts, np.r_[0.0, base], np.r_[0.0, slope / b], attended)
+    tables = (rows, experts, np.r_[0.0, base], np.r_[0.0, slope / b], np.r_[0.0, mixing], attended)
     return Surface(
         *(t.tolist() for t in tables),
         attention_start=float(start),
