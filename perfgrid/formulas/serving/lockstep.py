@@ -7,7 +7,7 @@ without a prompt join the exchanges of a prefill without tokens of their own.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import at, only, table
 
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
@@ -94,12 +94,30 @@ def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
     return 1 + xp.where(lockstep_ranks > 1, excess / mean, 0.0)
 
 
+@alternative(of="mean_prompts", by="batch_rule", label="given", unit="1", source="pope2022inference")
+def given_mean_prompts(prefill_sequences):
+    """Prompts of the mean replica in lockstep: as many as of the others, as a batch starts together."""
+    return prefill_sequences
+
+
+@alternative(of="mean_prompts", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
+             source="little1961")  # fmt: skip
+def LABEL_mean_prompts(prompts_of_an_iteration, lockstep_ranks):
+    """Prompts of the mean replica in lockstep in an iteration that holds some."""
+    return prompts_of_an_iteration / lockstep_ranks
+
+
+@alternative(of="mean_prompts", by="batch_rule", label="clients", unit="1", source="little1961")
+def clients_mean_prompts(prompts_of_an_iteration, lockstep_ranks, prefill_sequences):
+    """Prompts of the mean replica in lockstep in an iteration that holds some, by load: all alike in the beginning."""
+    loop = only("load", "node_1")
+    return prompts_of_an_iteration / lockstep_ranks * loop + prefill_sequences * (1 - loop)
+
+
 @formula(unit="1", source="lepikhin2021gshard")
-def lockstep_fill(
-    prompts_of_an_iteration, prefill_sequences, lockstep_ranks, busiest_replica_load, chunk_tokens, pass_tokens
-):
+def lockstep_fill(mean_prompts, prefill_sequences, busiest_replica_load, chunk_tokens, pass_tokens):
     """Tokens of the mean replica over those of the busiest one, among replicas in lockstep, by pass."""
     prompts, decoded = chunk_tokens, at(pass_tokens, **{"pass": "prefill"}) - chunk_tokens
-    share = xp.minimum(prompts_of_an_iteration / (lockstep_ranks * prefill_sequences), 1.0)
+    share = xp.minimum(mean_prompts / prefill_sequences, 1.0)
     mean = prompts * share + decoded / busiest_replica_load
     return table("pass", prefill=mean / (prompts + decoded), decode=1 / busiest_replica_load)
