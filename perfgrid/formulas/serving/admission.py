@@ -37,14 +37,16 @@ def spread_evenly(mean):
     return mean, mean**2 / 3, 0.0 * mean**3
 
 
-def came_together(polling_steps, prompts, limit, arrivals):
+def came_together(polling_steps, prompts, limit, arrivals, steps):
     """Prompts that are computed together where there is one: of a step, of those between two looks, or gathered ones.
 
-    Of Poisson arrivals of mean a, where there are any: a/(1 - exp(-a)).
+    Each of b answers of n steps ends in one of them with the chance 1/n: of a = b/n that end on average, where there
+    are any, a/(1 - (1 - 1/n)^b).
     """
     gathered = 1 + gathering_span(prompts, limit, arrivals) * arrivals
     looked_for = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), 1e-6)
-    return xp.maximum(looked_for / -xp.expm1(-looked_for), gathered)
+    n = xp.maximum(steps, 1 + 1e-6)
+    return xp.maximum(looked_for / -xp.expm1(looked_for * n * xp.log1p(-1 / n)), gathered)
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from .lockstep import most_prompts
 from .tabulated import at_met_batch
 
 RATE_STEPS = 5  # of the search for a rate
+FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
 
@@ -35,38 +36,50 @@ def given_mixed_iterations():
     of="mixed_iterations", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
     source="agrawal2024sarathi",
 )  # fmt: skip
-def LABEL_mixed_iterations(prompts_beside_steps):
+def LABEL_mixed_iterations(prompts_beside_steps, other_sequences_share):
     """Part of the steps that run beside prompts in an iteration that holds some."""
-    return prompts_beside_steps
+    return prompts_beside_steps * other_sequences_share
 
 
 @alternative(of="mixed_iterations", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
-def clients_mixed_iterations(prompts_beside_steps):
+def clients_mixed_iterations(prompts_beside_steps, other_sequences_share):
     """Part of the steps that run beside prompts, by load: all in the loop, half while its beginning is computed."""
-    return prompts_beside_steps * table("load", **{node: 1.0 if node == NODES[0] else 0.5 for node in NODES})
+    part = table("load", **{node: 1.0 if node == NODES[0] else 0.5 for node in NODES})
+    return prompts_beside_steps * other_sequences_share * part
+
+
+@formula(unit="1", source="reiser1980mva")
+def other_sequences_share(replica_batch, lockstep_ranks):
+    """Part of the running sequences that a prompt has beside itself."""
+    return xp.maximum(1 - 1 / (replica_batch * lockstep_ranks), 0.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
 def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
     """1 where an iteration computes prompts beside steps: where there are any, on the same devices."""
-    return xp.where(prefill_first | (decode_steps == 0), 0.0, 1.0) * (1 - pools_are_separate)
+    beside = xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
+    return beside * (1 - pools_are_separate)
 
 
 # ---- prompts that come to it ----------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps):
-    """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end."""
-    return replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate):
+    """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
+
+    None meet others where they are computed elsewhere, as each comes.
+    """
+    ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
+    return xp.maximum(ended * (1 - pools_are_separate), FEWEST)
 
 
 @formula(unit="1", source="little1961")
 def prompts_of_an_iteration(
-    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps
+    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
 ):
     """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
 
 
@@ -159,9 +172,11 @@ def rate_crowding(
 
 
 @formula(unit="1", source="little1961")
-def prompts_of_a_round(round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps):
+def prompts_of_a_round(
+    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
+):
     """Prompts of a round that holds some: as stated, or those of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, decode_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 
@@ -300,8 +315,8 @@ def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_step
 @formula(unit="1", source="kleinrock1975queueing")
 def prompting_time_share(rate_prefill_load, prompting_iteration_time, met_added_time):
     """Part of the time in which an iteration with prompts runs."""
-    added = xp.maximum(met_added_time, 1e-9)
-    return xp.minimum(rate_prefill_load * prompting_iteration_time / added, 0.99)
+    longer = prompting_iteration_time / xp.where(met_added_time > 0, met_added_time, 1.0)
+    return xp.minimum(rate_prefill_load * longer, 0.99)
 
 
 @formula(unit="s", source="vllm2026async")
@@ -316,7 +331,7 @@ def iteration_moment(prefill_moment, prompting_iteration_time, met_added_time):
 
     Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1.
     """
-    b = met_added_time / xp.maximum(prompting_iteration_time, 1e-12)
+    b = met_added_time / xp.where(prompting_iteration_time > 0, prompting_iteration_time, 1.0)
     a = 1 - b
     second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
     return table(
