@@ -65,6 +65,8 @@ def by_stack(
     table = np.full((len(space.axes[0]), len(stacks)), np.nan)
     left = np.ones(table.shape, bool)
     for way in (None, *WAYS) if shards else (None,):
+        if not left.any():
+            break
         designs, stack = np.nonzero(left)
         columns = {name: column[stack] for name, column in held.items()}
         columns |= {} if way is None else {SHARDING: np.full(len(stack), float(way))}

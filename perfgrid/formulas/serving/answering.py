@@ -163,9 +163,7 @@ def rate_free_answer_time(
         longest_row,
         own * mean,
         own * mean * row + own**2 * (variance + mean**2),
-        own * mean * rows
-        + 3 * own**2 * row * (variance + mean**2)
-        + own**3 * (cube + 3 * variance * mean + mean**3),
+        own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
     )
     _, two, three = cut(longest_row, 1.0, row, rows)
 

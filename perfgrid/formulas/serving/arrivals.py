@@ -91,9 +91,7 @@ def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def arrival_dispersion(
-    busy_share, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks
-):
+def arrival_dispersion(busy_share, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks):
     """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
 
     So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load

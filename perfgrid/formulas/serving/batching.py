@@ -320,26 +320,6 @@ def rate_running_batch(met_batch, occupied_share, decoding_replicas):
     return met_batch * occupied_share * decoding_replicas
 
 
-@alternative(of="interference", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_interference():
-    """Part of the time of a replica in which prefills hold up its steps: none within a batch."""
-    return 0.0
-
-
-@alternative(of="interference", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
-def rate_interference(busy_share):
-    """Part of the time of a replica in which prefills hold up its steps: independent arrivals meet any of them."""
-    return busy_share
-
-
-@alternative(of="interference", by="batch_rule", label=("concurrency", "memory", "run"), unit="1", source="little1961")
-def LABEL_interference(busy_share, replica_batch):
-    """Part of the time of a running sequence in which prefills hold up its steps: those of the others, not its own."""
-    others = xp.maximum(1 - 1 / at(replica_batch, load=NODES[0]), 0.0)
-    waits = others * busy_share / (1 - busy_share)  # over the time of the steps
-    return waits / (1 + waits)
-
-
 @alternative(of="prefill_load", by="batch_rule", label=FIXED, unit="1", source="agrawal2024sarathi")
 def LABEL_prefill_load(request_prefill_time, request_decode_time):
     """Part of its time that a replica with a full batch spends on prefills."""

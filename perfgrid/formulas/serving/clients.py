@@ -217,8 +217,8 @@ def clients_queueing_time(
     return front_end_time + share * others + (1 - share) * (pass_wait + clients_held_time) + place_queue_time
 
 
-@alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_interference(
+@formula(unit="1", source="little1961")
+def interference(
     held_prompt_time,
     later_prompts_share,
     beginning_share,

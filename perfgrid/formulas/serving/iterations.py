@@ -293,7 +293,13 @@ def met_added_time(added_time, filling, met_batch, node_batch):
 
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
-    own_prefill_time, step_under_way, prompts_beside_steps, computed_prompt_tokens, iteration_room, met_batch, node_batch
+    own_prefill_time,
+    step_under_way,
+    prompts_beside_steps,
+    computed_prompt_tokens,
+    iteration_room,
+    met_batch,
+    node_batch,
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
     steps = prompts_beside_steps * step_under_way * xp.minimum(computed_prompt_tokens / iteration_room, 1.0)
@@ -313,10 +319,16 @@ def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_step
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompting_time_share(rate_prefill_load, prompting_iteration_time, met_added_time):
+def prompting_time_share(rate_prefill_load, added_share, prompt_load, pools_are_separate):
     """Part of the time in which an iteration with prompts runs."""
-    longer = prompting_iteration_time / xp.where(met_added_time > 0, met_added_time, 1.0)
-    return xp.minimum(rate_prefill_load * longer, 0.99)
+    shared = xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
+    return xp.where(pools_are_separate > 0, prompt_load, shared)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def added_share(met_added_time, prompting_iteration_time):
+    """Part of an iteration with prompts that these add."""
+    return met_added_time / prompting_iteration_time
 
 
 @formula(unit="s", source="vllm2026async")
@@ -326,13 +338,12 @@ def queued_iteration_time(step_under_way, busy_share, asynchronous_scheduling):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def iteration_moment(prefill_moment, prompting_iteration_time, met_added_time):
+def iteration_moment(prefill_moment, added_share):
     """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment.
 
     Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1.
     """
-    b = met_added_time / xp.where(prompting_iteration_time > 0, prompting_iteration_time, 1.0)
-    a = 1 - b
+    b, a = added_share, 1 - added_share
     second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
     return table(
         "moment",

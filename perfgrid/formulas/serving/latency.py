@@ -66,9 +66,7 @@ def serving_communication_time(tp_time, exposed_exchange_time, pipeline_transfer
 
 
 @formula(unit="s", source="pope2022inference")
-def host_work_time(
-    group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_overhead, sequence_overhead
-):
+def host_work_time(group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_overhead, sequence_overhead):
     """Time of the host's work between two passes, by pass: it visits sequences, not positions."""
     prompts = prefill_sequences / prefill_passes
     sequences = table("pass", prefill=prompts + mixed_iterations * group_batch, decode=group_batch)
@@ -133,7 +131,13 @@ def LABEL_awaited_passes(prefill_passes, prefill_groups):
     return prefill_groups * prefill_passes
 
 
-@alternative(of="awaited_passes", by="batch_rule", label=("concurrency", "memory", "rate", "clients"), unit="1", source="yu2022orca")
+@alternative(
+    of="awaited_passes",
+    by="batch_rule",
+    label=("concurrency", "memory", "rate", "clients"),
+    unit="1",
+    source="yu2022orca",
+)
 def LABEL_own_passes(prefill_passes, prefill_sequences):
     """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
     return xp.maximum(prefill_passes / prefill_sequences, 1.0)

@@ -90,8 +90,8 @@ def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
     """Sequences of the replica with most over those of the mean one, among replicas in lockstep: one at least."""
     mean = xp.maximum(replica_batch, 1e-9)
     excess = xp.where(random_routing, random_excess(mean, lockstep_ranks), even_excess(lockstep_ranks))
-    excess = xp.maximum(excess, xp.minimum(1 - mean, (lockstep_ranks - 1) * mean))
-    return 1 + xp.where(lockstep_ranks > 1, excess / mean, 0.0)
+    lone = xp.minimum(xp.maximum(1 - mean, 0.0), (lockstep_ranks - 1) * mean)
+    return 1 + xp.where(lockstep_ranks > 1, xp.maximum(excess, lone) / mean, 0.0)
 
 
 @alternative(of="mean_prompts", by="batch_rule", label="given", unit="1", source="pope2022inference")

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES, ONE_BATCH
+from .batching import NODES
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -12,10 +12,28 @@ PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pa
 # ---- latencies ------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="loaded_step_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
-def LABEL_loaded_step_time(decode_step_time, load_weight, interference):
-    """Time from step to step of a running sequence, prefills of others in between included."""
-    return total(decode_step_time * load_weight, "load") / (1 - interference)
+@alternative(of="loaded_step_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
+def given_loaded_step_time(decode_step_time):
+    """Time from step to step of a running sequence."""
+    return at(decode_step_time, load=NODES[0])
+
+
+@alternative(
+    of="loaded_step_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="little1961"
+)
+def LABEL_loaded_step_time(
+    replica_batch, dp, request_capacity, first_time, decode_steps, decode_step_time, pools_are_separate
+):
+    """Time from step to step of a running sequence, prompts of others included: what Little's law leaves of its time."""
+    under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
+    shared = (under_way - first_time) / xp.maximum(decode_steps, 1.0)
+    return xp.where(pools_are_separate > 0, at(decode_step_time, load=NODES[0]), shared)
+
+
+@alternative(of="loaded_step_time", by="batch_rule", label="clients", unit="s", source="little1961")
+def clients_loaded_step_time(decode_step_time, interference):
+    """Time from step to step of a running sequence, prompts of others included."""
+    return at(decode_step_time, load=NODES[0]) / (1 - interference)
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
