@@ -23,6 +23,7 @@ import math
 from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .policies import Policy
 from .surface import Surface
@@ -35,7 +36,7 @@ class Server:
     """What iterates together: ``groups`` times ``ranks``, with cache for so many tokens on each rank."""
 
     surface: Surface
-    policy: Policy = Policy()
+    policy: Policy
     ranks: int = 1
     groups: int = 1
     cache_tokens: float = float("inf")
@@ -66,7 +67,7 @@ class Gaps:
         self.weights.extend([1.0] * len(fresh))
         self.ends.extend(ends)
         self.gaps.append(ends[0] - last)
-        self.gaps.extend([after - before for before, after in zip(ends, ends[1:], strict=False)])
+        self.gaps.extend([after - before for before, after in pairwise(ends)])
         self.weights.append(float(sequences - len(fresh)))
         self.weights.extend([float(sequences)] * (len(ends) - 1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.stats import t as student
@@ -97,8 +98,8 @@ def measures(
         edges = np.linspace(since, until, parts + 1)
         ends, gaps, counts = result.gaps[:, np.argsort(result.gaps[0], kind="stable")]
         cuts = np.searchsorted(ends, edges)
-        samples["gap"] += [gaps[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
-        weights += [counts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        samples["gap"] += [gaps[a:b] for a, b in pairwise(cuts)]
+        weights += [counts[a:b] for a, b in pairwise(cuts)]
         ended = np.searchsorted(np.sort(result.end), edges, side="right")
         ended[0] = np.searchsorted(np.sort(result.end), edges[0])
         rates += (np.diff(ended) / np.maximum(np.diff(edges), 1e-12)).tolist()
@@ -137,7 +138,7 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def little(traffic: Traffic, result: Result) -> float:
-    """Mean number of requests in the system over rate times mean latency, of a run from its first to its last second."""
+    """Mean number of requests in the system over rate times mean latency, of a whole run."""
     span = result.end.max()
     at = np.r_[arrivals(traffic, result), result.end]
     change = np.repeat([1.0, -1.0], len(result.end))

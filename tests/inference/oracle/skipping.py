@@ -8,8 +8,8 @@ that are read change. That loop repeats the additions of the plain engine (`engi
 from __future__ import annotations
 
 import heapq
-from collections import deque
 
+from .circulating import circulate
 from .engine import Engine, Events, Requests, Server
 
 FOREVER = 1 << 60
@@ -85,7 +85,7 @@ class SkippingEngine(Engine):
                 rank.read += len(ends) * rank.b
         found = self.ended(group, complete)
         if len(groups) > 1 and not found[1]:
-            self.circulate(horizon)
+            circulate(self, horizon)
         return found
 
     def take(self, group, now, seen):
@@ -203,30 +203,3 @@ class SkippingEngine(Engine):
         """A place is free."""
         rank.places, group.places, group.refused = rank.places - 1, group.places - 1, -1
         rank.kept -= self.kept(i)
-
-    def circulate(self, horizon: float) -> None:
-        """Iterations of the groups of a pipeline without prompts, until one has an event."""
-        surface, policy, stages = self.server.surface, self.server.policy, self.stages
-        if self.server.ranks > 1 or any(group.ranks[0].parts for group in self.groups):
-            return
-        order = deque(sorted((group for group in self.groups if group.places), key=lambda group: group.ready))
-        if len(order) < len(self.groups) and self.waiting:
-            return
-        while order:
-            group = order[0]
-            rank, now = group.ranks[0], max(group.ready, stages[0])
-            if rank.left() <= 1 or now >= horizon or (self.waiting and group.refused != self.waiting[0][1]):
-                return
-            if self.coming and not self.waiting:
-                come = self.coming[0][0]
-                if come <= group.ready or (len(order) < len(self.groups) and come <= now):
-                    return
-            device = surface.own(rank.b, 0, rank.read, 0.0)
-            time = surface.total(device, rank.b / 1, rank.b, False)
-            group.begun = now
-            group.ready = ended = self.through(now, time, rank.b)
-            self.gaps.add([ended], group.last, rank.b, group.fresh)
-            group.last, group.fresh = ended, []
-            rank.steps, rank.read = rank.steps + 1, rank.read + rank.b
-            self.iterations += 1
-            order.rotate(-1)
