@@ -28,7 +28,7 @@ def circulate(engine, horizon: float) -> None:
     busy = sorted((group for group in groups if group.places), key=lambda group: group.ready)
     turns = deque(Turn(surface, group) for group in busy)
     comes = engine.coming[0][0] if engine.coming and not waiting else float("inf")
-    shares, last, hidden = surface.shares, len(stages) - 1, surface.hidden_host
+    shares, last, hidden, gap = surface.shares, len(stages) - 1, surface.hidden_host, surface.host_gap
     while turns:
         turn = turns[0]
         now = max(turn.ready, stages[0])
@@ -38,7 +38,7 @@ def circulate(engine, horizon: float) -> None:
             break
         turn.group.begun = now
         device = turn.base + turn.slope * turn.read + turn.experts
-        time = max(device, turn.host) if hidden else device + turn.host
+        time = max(device + gap, turn.host) if hidden else device + turn.host
         for k, share in enumerate(shares):
             now = max(now, stages[k]) + time * share
             if k < last:
@@ -57,7 +57,7 @@ def note(engine, turn: Turn) -> None:
     """Write down what a group has done."""
     group, rank, steps = turn.group, turn.group.ranks[0], len(turn.ends)
     if steps:
-        engine.gaps.add(turn.ends, group.last, rank.b, group.fresh)
-        group.last, group.fresh, group.ready = turn.ready, [], turn.ready
+        engine.gaps.add(turn.ends, rank.since)
+        rank.since, group.ready = {turn.ready: rank.b}, turn.ready
         rank.steps, rank.read = rank.steps + steps, turn.read
         engine.iterations += steps

@@ -5,7 +5,7 @@ An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no p
 
 1. requests that have come join, first come, first served: each the rank of the group with the fewest sequences that
    has a place, tokens and cache left;
-2. prompts fill the tokens that decoding leaves (``mixed``), or run alone before it;
+2. prompts fill the tokens that decoding leaves (``mixed``), or a rank that has some computes them alone;
 3. all ranks take the time of the slowest (`Surface`); in a pipeline each stage takes its share, and a transfer to the
    next; stages take groups in the order in which they come;
 4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
@@ -59,25 +59,24 @@ class Gaps:
     gaps: array = field(default_factory=lambda: array("d"))
     weights: array = field(default_factory=lambda: array("d"))
 
-    def add(self, ends: list[float], last: float, sequences: int, fresh: list[float]) -> None:
-        """Successive decoding iterations of sequences whose tokens before came at ``last``, or of ``fresh`` ones."""
-        for since in fresh:
+    def add(self, ends: list[float], since: dict[float, int]) -> None:
+        """Successive decoding iterations of sequences, so many of which had their last token at each time before."""
+        for last, sequences in since.items():
             self.ends.append(ends[0])
-            self.gaps.append(ends[0] - since)
-        self.weights.extend([1.0] * len(fresh))
-        self.ends.extend(ends)
-        self.gaps.append(ends[0] - last)
+            self.gaps.append(ends[0] - last)
+            self.weights.append(sequences)
+        self.ends.extend(ends[1:])
         self.gaps.extend([after - before for before, after in pairwise(ends)])
-        self.weights.append(float(sequences - len(fresh)))
-        self.weights.extend([float(sequences)] * (len(ends) - 1))
+        self.weights.extend([sum(since.values())] * (len(ends) - 1))
 
 
 class Sequence:
     """A request under way."""
 
-    def __init__(self, i: int, prompt: int, done: int, output: int, tokens: int, kept: int):
+    def __init__(self, i: int, prompt: int, done: int, output: int, tokens: int, kept: int, last: float):
         self.i, self.prompt, self.output = i, prompt, output
         self.done, self.tokens = done, tokens  # of the prompt that are computed, and of the answer
+        self.last = last  # when the last of these came
         self.kept = kept  # tokens of cache that are set aside
 
 
@@ -87,8 +86,6 @@ class Group:
     def __init__(self, ranks: int):
         self.ranks: list[list[Sequence]] = [[] for _ in range(ranks)]
         self.ready, self.begun = 0.0, 0.0
-        self.last = 0.0  # when its sequences had their last token
-        self.fresh: list[float] = []  # since then others had their first
 
     def busy(self) -> bool:
         return any(self.ranks)
@@ -143,11 +140,12 @@ class Engine:
         group = min(self.groups, key=self.turn)
         now = self.start_of(group)
         chunks = self.take(group, now, self.seen(group, now))
-        alone = bool(chunks) and not policy.mixed
-        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        decoded: list[Sequence] = []
+        slowest, rows, most, busiest = 0.0, 0, 0, 0
         for rank in group.ranks:
-            decoding = [] if alone else [s for s in rank if s.tokens > 0]
             mine = [(s, chunk) for s, chunk in chunks if s in rank]
+            decoding = [s for s in rank if s.tokens > 0 and (policy.mixed or not mine)]
+            decoded += decoding
             b, c = len(decoding), sum(chunk for _, chunk in mine)
             attention = 0.0
             for s, chunk in mine:
@@ -156,15 +154,12 @@ class Engine:
                 attention += surface.attention_start
             own = surface.own(b, c, sum(s.prompt + s.tokens for s in decoding), attention)
             slowest, most, busiest = max(slowest, own), max(most, b + len(mine)), max(busiest, b + c)
-            rows, decoded = rows + b + c, decoded + b
+            rows += b + c
         time = surface.total(slowest, rows / self.server.ranks, most, bool(chunks))
         self.iterations += 1
         group.begun = now
         group.ready = now = self.through(now, time, busiest)
-        if decoded:
-            self.gaps.add([now], group.last, decoded, group.fresh)
-            group.last, group.fresh = now, []
-        return self.yields(group, now, chunks, alone)
+        return self.yields(group, now, chunks, decoded)
 
     def seen(self, group: Group, now: float) -> float:
         """Until when a request must have come to be in this iteration."""
@@ -205,11 +200,10 @@ class Engine:
             r = min(fitting, key=lambda r: (len(group.ranks[r]), r))
             self.waiting.popleft()
             self.admitted[i] = now
-            s = Sequence(i, prompt, done, output, tokens, kept)
+            s = Sequence(i, prompt, done, output, tokens, kept, came)
             group.ranks[r].append(s)
             if self.prefilled:
                 left[r] -= policy.mixed
-                group.fresh.append(came)
             else:
                 chunks.append((s, min(left[r], prompt - done, policy.longest_chunk or left[r])))
                 left[r] -= chunks[-1][1]
@@ -225,19 +219,18 @@ class Engine:
             self.stages[k] = now
         return now
 
-    def yields(self, group: Group, now: float, chunks: list, alone: bool) -> tuple[Events, Events]:
+    def yields(self, group: Group, now: float, chunks: list, decoded: list[Sequence]) -> tuple[Events, Events]:
         """Tokens that an iteration which ends now adds: first ones, and last ones."""
         firsts, ends = [], []
-        if not alone:
-            for s in (s for rank in group.ranks for s in rank):
-                s.tokens += s.tokens > 0
+        for s in decoded:
+            s.tokens += 1
+            self.gaps.add([now], {s.last: 1})
+            s.last = now
         for s, chunk in chunks:
             s.done += chunk
             if s.done == s.prompt:
-                s.tokens = 1
+                s.tokens, s.last = 1, now
                 firsts.append((s.i, now))
-                if s.output > 1:
-                    group.fresh.append(now)
         for r, rank in enumerate(group.ranks):
             ends += [(s.i, now) for s in rank if s.tokens == s.output]
             group.ranks[r] = [s for s in rank if s.tokens != s.output]

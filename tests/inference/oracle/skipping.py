@@ -18,12 +18,16 @@ FOREVER = 1 << 60
 class Rank:
     """Sequences of one rank of one group."""
 
-    __slots__ = ("attention", "b", "chunk", "ends", "kept", "own", "parts", "pieces", "places", "read", "room", "steps")
+    __slots__ = (
+        *("b", "ends", "kept", "parts", "places", "read", "since", "steps"),
+        *("attention", "chunk", "own", "pieces", "room"),  # of an iteration
+    )
 
     def __init__(self):
         self.ends: list[tuple[int, int]] = []  # the step after which each has its last token, and which
         self.parts: list[list[int]] = []  # prompts that are partly computed: which, and tokens that are
         self.b, self.read, self.steps = 0, 0, 0  # sequences that decode, tokens that they read, steps that were taken
+        self.since: dict[float, int] = {}  # sequences that decode by the time of their last token
         self.places, self.kept = 0, 0  # sequences that hold a place, and cache
         self.room, self.chunk, self.pieces, self.attention, self.own = 0, 0, 0, 0.0, 0.0  # of this iteration
 
@@ -37,8 +41,7 @@ class SkippingGroup:
 
     def __init__(self, ranks: int):
         self.ranks = [Rank() for _ in range(ranks)]
-        self.ready, self.begun, self.last = 0.0, 0.0, 0.0
-        self.fresh: list[float] = []
+        self.ready, self.begun = 0.0, 0.0
         self.places = 0  # sequences of all ranks
         self.refused = -1  # the first that waits had no place; so it stays until one ends
 
@@ -59,16 +62,23 @@ class SkippingEngine(Engine):
         group = groups[0] if len(groups) == 1 else min(groups, key=self.turn)
         now = self.start_of(group)
         complete, prompting = self.take(group, now, self.seen(group, now))
-        alone = prompting and not policy.mixed
-        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        slowest, rows, most, busiest = 0.0, 0, 0, 0
+        decoded: list[Rank] = []
+        since: dict[float, int] = {}
         for rank in group.ranks:
             if not rank.places:
                 rank.own = 0.0
                 continue
-            b, c = 0 if alone else rank.b, rank.chunk
-            rank.own = own = surface.own(b, c, 0 if alone else rank.read, rank.attention)
+            b, c, read = rank.b, rank.chunk, rank.read
+            if c and not policy.mixed:
+                b, read = 0, 0
+            elif b:
+                decoded.append(rank)
+                for last, sequences in rank.since.items():
+                    since[last] = since.get(last, 0) + sequences
+            rank.own = own = surface.own(b, c, read, rank.attention)
             slowest, most, busiest = max(slowest, own), max(most, b + rank.pieces), max(busiest, b + c)
-            rows, decoded = rows + b + c, decoded + b
+            rows += b + c
         mean = rows / self.server.ranks
         group.begun = now
         if prompting or len(groups) > 1:
@@ -78,11 +88,11 @@ class SkippingEngine(Engine):
         group.ready = ends[-1]
         self.iterations += len(ends)
         if decoded:
-            self.gaps.add(ends, group.last, decoded, group.fresh)
-            group.last, group.fresh = ends[-1], []
-            for rank in group.ranks:
+            self.gaps.add(ends, since)
+            for rank in decoded:
                 rank.steps += len(ends)
                 rank.read += len(ends) * rank.b
+                rank.since = {ends[-1]: rank.b}
         found = self.ended(group, complete)
         if len(groups) > 1 and not found[1]:
             circulate(self, horizon)
@@ -125,8 +135,7 @@ class SkippingEngine(Engine):
             group.places += 1
             if self.prefilled:
                 chosen.room -= policy.mixed
-                group.fresh.append(came)
-                self.decode(chosen, i)
+                self.decode(chosen, i, came)
             else:
                 part, prompting = [i, done], True
                 if self.compute(chosen, part):
@@ -149,9 +158,10 @@ class SkippingEngine(Engine):
         part[1] = done + chunk
         return part[1] == prompt
 
-    def decode(self, rank: Rank, i: int) -> None:
+    def decode(self, rank: Rank, i: int, first: float) -> None:
         """A sequence with its first token decodes from the next step of its rank on."""
         rank.b += 1
+        rank.since[first] = rank.since.get(first, 0) + 1
         rank.read += self.requests.prompt[i] + 1
         heapq.heappush(rank.ends, (rank.steps + self.requests.output[i] - 1, i))
 
@@ -168,10 +178,10 @@ class SkippingEngine(Engine):
         comes = self.coming[0][0] if self.coming and not self.waiting else float("inf")
         base, slope, read, b = surface.rows[rank.b] + surface.step[rank.b], surface.slope[rank.b], rank.read, rank.b
         experts, host = surface.experts_time(mean), surface.host_time + surface.host_sequence_time * most
-        hidden, ends = surface.hidden_host, []
+        hidden, gap, ends = surface.hidden_host, surface.host_gap, []
         while True:
             device = base + slope * read + experts
-            begun, now = now, now + (max(device, host) if hidden else device + host)
+            begun, now = now, now + (max(device + gap, host) if hidden else device + host)
             ends.append(now)
             if len(ends) == left or now >= horizon or (begun if ahead else now) >= comes:
                 break
@@ -185,8 +195,7 @@ class SkippingEngine(Engine):
         for rank, i in complete:
             firsts.append((i, now))
             if self.requests.output[i] > 1:
-                group.fresh.append(now)
-                self.decode(rank, i)
+                self.decode(rank, i, now)
             else:
                 self.leave(group, rank, i)
                 ends.append((i, now))
@@ -194,6 +203,7 @@ class SkippingEngine(Engine):
             while rank.ends and rank.ends[0][0] <= rank.steps:
                 _, i = heapq.heappop(rank.ends)
                 rank.b -= 1
+                rank.since[now] -= 1
                 rank.read -= self.requests.prompt[i] + self.requests.output[i]
                 self.leave(group, rank, i)
                 ends.append((i, now))

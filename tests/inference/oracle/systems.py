@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,7 @@ def drawn(seed: int) -> Record | None:
     if limits["places"] < max(FEWEST, pp):
         return None
     row = policy(engine, **limits)
+    design |= {"asynchronous_scheduling": float(row.ahead), "prefill_first": float(not row.mixed)}
     record = {"seed": seed, "structure": structure, "engine": engine, "design": design, "policy": asdict(row)}
     record |= {"lengths": asdict(lengths), "load": load}
     if structure == "pools":
@@ -137,7 +138,11 @@ def places(one: System) -> int:
 
 
 def capacity(one: System, lengths: Lengths) -> float:
-    """Requests per second where more wait than there is room for."""
+    """Requests per second where more wait than there is room for.
+
+    Answers of one length would end in step, so that prompts share iterations; random arrivals do not.
+    """
+    lengths = replace(lengths, output_variation=max(lengths.output_variation, 0.5))
     count = int(np.clip(12 * places(one), 1500, 40_000))
     if one.decode is None:
         run = endless(lengths, count)

@@ -28,6 +28,7 @@ def drawn_server(g: np.random.Generator, places: int, tokens: int) -> Server:
         host_time=0.001,
         host_sequence_time=float(g.choice([0, 1e-3])),
         hidden_host=bool(g.integers(2)),
+        host_gap=float(g.choice([0, 1e-3])),
     )
     limits = {"places": places, "tokens": tokens, "longest_chunk": int(g.choice([0, 0, 100]))}
     limits |= {"reserved": float(g.choice([1, 0.3])), "ahead": bool(g.integers(2))}
