@@ -32,7 +32,7 @@ def circulate(engine, horizon: float) -> None:
     while turns:
         turn = turns[0]
         now = max(turn.ready, stages[0])
-        if turn.left <= 1 or now >= horizon or comes <= turn.ready or (empty and comes <= now):
+        if turn.left <= 1 or now >= horizon or comes < turn.ready or (empty and comes <= now):
             break
         if waiting and turn.group.refused != waiting[0][1]:
             break

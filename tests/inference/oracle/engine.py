@@ -11,9 +11,10 @@ An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no p
 4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
 
 Which arrivals an iteration sees: an engine that works ``ahead`` puts an iteration together when the one before begins,
-so an arrival can enter the second after the running one at the earliest; others look when they begin. A group of a
-pipeline is put together when it has come out of the last stage. An idle engine starts at once. A group without
-sequences begins as soon as a request is there and the first stage is free.
+so an arrival can enter the second after the running one at the earliest; others look when the one before has ended, and
+so does a group of a pipeline. Who comes at that very moment, as the next request of a client whose answer has just
+ended, is too late. An idle engine starts at once; a group without sequences begins as soon as a request is there and
+the first stage is free.
 """
 
 from __future__ import annotations
@@ -165,9 +166,8 @@ class Engine:
         """Until when a request must have come to be in this iteration."""
         if not group.busy():
             return now
-        if self.server.groups > 1:
-            return group.ready
-        return group.begun if self.server.policy.ahead else now
+        ahead = self.server.policy.ahead and self.server.groups == 1
+        return math.nextafter(group.begun if ahead else group.ready, -math.inf)
 
     def take(self, group: Group, now: float, seen: float) -> list[tuple[Sequence, int]]:
         """Requests that have come join the ranks; tokens of prompts that this iteration computes."""

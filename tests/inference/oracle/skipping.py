@@ -183,7 +183,7 @@ class SkippingEngine(Engine):
             device = base + slope * read + experts
             begun, now = now, now + (max(device + gap, host) if hidden else device + host)
             ends.append(now)
-            if len(ends) == left or now >= horizon or (begun if ahead else now) >= comes:
+            if len(ends) == left or now >= horizon or (begun if ahead else now) > comes:
                 break
             read += b
         group.begun = begun

@@ -112,7 +112,7 @@ def drawn(seed: int) -> Record | None:
     if limits["places"] < max(FEWEST, pp):
         return None
     row = policy(engine, **limits)
-    design |= {"asynchronous_scheduling": float(row.ahead), "prefill_first": float(not row.mixed)}
+    design |= {"asynchronous_scheduling": row.ahead, "prefill_first": not row.mixed}
     record = {"seed": seed, "structure": structure, "engine": engine, "design": design, "policy": asdict(row)}
     record |= {"lengths": asdict(lengths), "load": load}
     if structure == "pools":

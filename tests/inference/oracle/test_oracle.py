@@ -174,7 +174,7 @@ def test_prompts_that_wait_at_several_ranks_share_an_iteration():
 
 def test_a_rank_that_computes_a_prompt_alone_holds_up_others_by_its_time():
     """SGLang: the other rank decodes in the same iteration, which lasts as long as the prompt."""
-    found = served(flat(), requests([0, PROMPT], [1000, 4000], [4, 1]), ranks=2, engine="sglang", ahead=False)
+    found = served(flat(), requests([0, PROMPT - 0.001], [1000, 4000], [4, 1]), ranks=2, engine="sglang", ahead=False)
     assert found.end - PROMPT == pytest.approx([2e-5 * 4000 + 2 * STEP, 2e-5 * 4000])
 
 
