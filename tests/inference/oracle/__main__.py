@@ -19,9 +19,9 @@ from .systems import Record, drawn, loaded, runs_of, system
 
 SIMULATED = Path(__file__).with_name("simulated.json")
 SEEDS = 520  # so many are drawn
-FEWEST, MOST = 4000, 256_000  # requests
+FEWEST, MOST = 4000, 128_000  # requests
 BOUNDS = {"p50": 0.10, "p90": 0.15, "p99": 0.25}  # of closed forms against the simulation
-SECONDS = 10.0  # of one run, beyond which no longer one follows
+SECONDS = 6.0  # of one run, beyond which no longer one follows
 
 
 def narrow(table: dict) -> bool:

@@ -11,10 +11,10 @@ An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no p
 4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
 
 Which arrivals an iteration sees: an engine that works ``ahead`` puts an iteration together when the one before begins,
-so an arrival can enter the second after the running one at the earliest; others look when the one before has ended, and
-so does a group of a pipeline. Who comes at that very moment, as the next request of a client whose answer has just
-ended, is too late. An idle engine starts at once; a group without sequences begins as soon as a request is there and
-the first stage is free.
+so an arrival can enter the second after the running one at the earliest, and a place is free for the second after the
+one in which its sequence ended; others look when the one before has ended, and so does a group of a pipeline. Who comes
+at that very moment, as the next request of a client whose answer has just ended, is too late. An idle engine starts at
+once; a group without sequences begins as soon as a request is there and the first stage is free.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Group:
 
     def __init__(self, ranks: int):
         self.ranks: list[list[Sequence]] = [[] for _ in range(ranks)]
+        self.leaving: list[list[Sequence]] = [[] for _ in range(ranks)]  # whose places are not free yet
         self.ready, self.begun = 0.0, 0.0
 
     def busy(self) -> bool:
@@ -99,6 +100,7 @@ class Engine:
         if len(server.surface.shares) != server.groups:
             raise ValueError("a pipeline has as many groups as stages")
         self.server, self.requests, self.prefilled = server, requests, prefilled
+        self.ahead = server.policy.ahead and server.groups == 1
         self.groups = [Group(server.ranks) for _ in range(server.groups)]
         self.stages = [0.0] * server.groups  # when each is free
         self.coming: list[tuple[float, int]] = []
@@ -166,14 +168,14 @@ class Engine:
         """Until when a request must have come to be in this iteration."""
         if not group.busy():
             return now
-        ahead = self.server.policy.ahead and self.server.groups == 1
-        return math.nextafter(group.begun if ahead else group.ready, -math.inf)
+        return math.nextafter(group.begun if self.ahead else group.ready, -math.inf)
 
     def take(self, group: Group, now: float, seen: float) -> list[tuple[Sequence, int]]:
         """Requests that have come join the ranks; tokens of prompts that this iteration computes."""
         policy, requests = self.server.policy, self.requests
         while self.coming and self.coming[0][0] <= seen:
             self.waiting.append(heapq.heappop(self.coming))
+        leaving = group.leaving if group.busy() else [[] for _ in group.ranks]
         chunks, left = [], []
         for rank in group.ranks:
             room = policy.tokens - (sum(s.tokens > 0 for s in rank) if policy.mixed else 0)
@@ -192,12 +194,12 @@ class Engine:
                 r
                 for r, rank in enumerate(group.ranks)
                 if left[r] >= needed
-                and len(rank) < policy.places
-                and sum(s.kept for s in rank) + kept <= self.server.cache_tokens
+                and len(rank + leaving[r]) < policy.places
+                and sum(s.kept for s in rank + leaving[r]) + kept <= self.server.cache_tokens
             ]
             if not fitting:
                 break
-            r = min(fitting, key=lambda r: (len(group.ranks[r]), r))
+            r = min(fitting, key=lambda r: (len(group.ranks[r] + leaving[r]), r))
             self.waiting.popleft()
             self.admitted[i] = now
             s = Sequence(i, prompt, done, output, tokens, kept, came)
@@ -232,6 +234,8 @@ class Engine:
                 s.tokens, s.last = 1, now
                 firsts.append((s.i, now))
         for r, rank in enumerate(group.ranks):
-            ends += [(s.i, now) for s in rank if s.tokens == s.output]
+            over = [s for s in rank if s.tokens == s.output]
+            ends += [(s.i, now) for s in over]
             group.ranks[r] = [s for s in rank if s.tokens != s.output]
+            group.leaving[r] = over if self.ahead else []
         return firsts, ends

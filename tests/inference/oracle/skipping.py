@@ -19,7 +19,7 @@ class Rank:
     """Sequences of one rank of one group."""
 
     __slots__ = (
-        *("b", "ends", "kept", "parts", "places", "read", "since", "steps"),
+        *("b", "ends", "gone", "gone_kept", "kept", "parts", "places", "read", "since", "steps"),
         *("attention", "chunk", "own", "pieces", "room"),  # of an iteration
     )
 
@@ -29,6 +29,7 @@ class Rank:
         self.b, self.read, self.steps = 0, 0, 0  # sequences that decode, tokens that they read, steps that were taken
         self.since: dict[float, int] = {}  # sequences that decode by the time of their last token
         self.places, self.kept = 0, 0  # sequences that hold a place, and cache
+        self.gone, self.gone_kept = 0, 0  # and of those that left when the next iteration was put together already
         self.room, self.chunk, self.pieces, self.attention, self.own = 0, 0, 0, 0.0, 0.0  # of this iteration
 
     def left(self) -> int:
@@ -42,7 +43,7 @@ class SkippingGroup:
     def __init__(self, ranks: int):
         self.ranks = [Rank() for _ in range(ranks)]
         self.ready, self.begun = 0.0, 0.0
-        self.places = 0  # sequences of all ranks
+        self.places, self.gone = 0, False  # sequences of all ranks; whether some have just left
         self.refused = -1  # the first that waits had no place; so it stays until one ends
 
     def busy(self) -> bool:
@@ -104,6 +105,8 @@ class SkippingEngine(Engine):
         while self.coming and self.coming[0][0] <= seen:
             waiting.append(heapq.heappop(self.coming))
         complete, prompting = [], False
+        if not group.places:
+            self.forget(group)
         for rank in group.ranks:
             rank.room = policy.tokens - (rank.b if policy.mixed else 0)
             rank.chunk, rank.pieces, rank.attention = 0, 0, 0.0
@@ -123,10 +126,11 @@ class SkippingEngine(Engine):
             needed = 1 if policy.chunked or self.prefilled else requests.prompt[i] - done
             kept, chosen, fewest = self.kept(i), None, policy.places
             for rank in group.ranks:
-                if rank.places < fewest and rank.room >= needed and rank.kept + kept <= self.server.cache_tokens:
-                    chosen, fewest = rank, rank.places
+                held, stored = rank.places + rank.gone, rank.kept + rank.gone_kept
+                if held < fewest and rank.room >= needed and stored + kept <= self.server.cache_tokens:
+                    chosen, fewest = rank, held
             if chosen is None:
-                group.refused = -1 if prompting else i  # prompts leave tokens to the next iteration
+                group.refused = -1 if prompting or group.gone else i  # what these hold is free for the next iteration
                 break
             waiting.popleft()
             self.admitted[i] = now
@@ -142,10 +146,18 @@ class SkippingEngine(Engine):
                     complete.append((chosen, i))
                 else:
                     chosen.parts.append(part)
+        self.forget(group)
         for rank in group.ranks:
             if rank.pieces:
                 rank.attention += self.server.surface.attention_start
         return complete, prompting
+
+    def forget(self, group) -> None:
+        """Places and cache of those that have left are free."""
+        if group.gone:
+            group.gone = False
+            for rank in group.ranks:
+                rank.gone, rank.gone_kept = 0, 0
 
     def compute(self, rank: Rank, part: list[int]) -> bool:
         """A chunk of a prompt in this iteration; whether it is the last one."""
@@ -167,10 +179,12 @@ class SkippingEngine(Engine):
 
     def run(self, group, now: float, slowest: float, mean: float, most: int, horizon: float) -> list[float]:
         """Ends of this and following iterations without prompts, until a sequence ends or a request is seen."""
-        surface, ahead = self.server.surface, self.server.policy.ahead
+        surface, ahead = self.server.surface, self.ahead
         busy = [rank for rank in group.ranks if rank.b]
         rank = max(busy, key=lambda rank: rank.own)
         left, growth = min(other.left() for other in busy), surface.slope[rank.b] * rank.b
+        if self.waiting and group.refused < 0:
+            left = 1
         for other in busy if len(busy) > 1 else ():
             faster = surface.slope[other.b] * other.b - growth
             if faster > 0:  # it will be the slowest one
@@ -213,3 +227,5 @@ class SkippingEngine(Engine):
         """A place is free."""
         rank.places, group.places, group.refused = rank.places - 1, group.places - 1, -1
         rank.kept -= self.kept(i)
+        if self.ahead:
+            group.gone, rank.gone, rank.gone_kept = True, rank.gone + 1, rank.gone_kept + self.kept(i)
