@@ -9,6 +9,7 @@ throughput in requests per second.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -21,12 +22,12 @@ SIMULATED = Path(__file__).with_name("simulated.json")
 SEEDS = 520  # so many are drawn
 FEWEST, MOST = 4000, 128_000  # requests
 BOUNDS = {"p50": 0.10, "p90": 0.15, "p99": 0.25}  # of closed forms against the simulation
-SECONDS = 6.0  # of one run, beyond which no longer one follows
+SECONDS = 12.0  # of one run at most
 
 
-def narrow(table: dict) -> bool:
-    """Whether every interval is below a third of its bound."""
-    return all(table[name][p].wide() <= bound / 3 for name in TIMES for p, bound in BOUNDS.items())
+def width(table: dict) -> float:
+    """The widest interval over a third of its bound."""
+    return max(table[name][p].wide() * 3 / bound for name in TIMES for p, bound in BOUNDS.items())
 
 
 def simulated(seed: int) -> Record | None:
@@ -40,14 +41,15 @@ def simulated(seed: int) -> Record | None:
         begun = time.process_time()
         runs = runs_of(record, one, requests)
         table = measures([(run, simulate(one, run)) for run in runs])
-        took = time.process_time() - begun
-        if narrow(table) or requests >= MOST or took > SECONDS:
+        took, wide = time.process_time() - begun, width(table)
+        needed = min(math.ceil(1.3 * wide**2 * requests), MOST, math.ceil(SECONDS / took * requests))
+        if wide <= 1 or needed < 1.2 * requests:
             break
-        requests *= 4 if took < SECONDS / 8 else 2
+        requests = needed
     count = sum(len(run.output) for run in runs)
     rows = {name: {s: rounded(table[name][s]) for s in STATISTICS} for name in (*TIMES, "gap")}
     measured = rows | {"throughput": rounded(table["throughput"])}
-    return record | {"requests": count, "narrow": narrow(table), "measures": measured}
+    return record | {"requests": count, "narrow": wide <= 1, "measures": measured}
 
 
 def rounded(measure: Measure) -> list[float]:

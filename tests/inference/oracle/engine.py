@@ -25,6 +25,7 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from .policies import Policy
 from .surface import Surface
@@ -101,7 +102,7 @@ class Engine:
             raise ValueError("a pipeline has as many groups as stages")
         self.server, self.requests, self.prefilled = server, requests, prefilled
         self.ahead = server.policy.ahead and server.groups == 1
-        self.groups = [Group(server.ranks) for _ in range(server.groups)]
+        self.groups: list[Any] = [Group(server.ranks) for _ in range(server.groups)]  # `SkippingEngine` has its own
         self.stages = [0.0] * server.groups  # when each is free
         self.coming: list[tuple[float, int]] = []
         self.waiting: deque[tuple[float, int]] = deque()
@@ -122,14 +123,14 @@ class Engine:
         """Tokens of cache that are set aside for a request."""
         return self.requests.prompt[i] + math.ceil(self.server.policy.reserved * self.requests.output[i])
 
-    def start_of(self, group: Group) -> float:
+    def start_of(self, group: Any) -> float:
         """When the next iteration of a group can begin."""
         free = max(group.ready, self.stages[0])
         if group.busy() or self.waiting:
             return free
         return max(free, self.coming[0][0]) if self.coming else float("inf")
 
-    def turn(self, group: Group) -> tuple[float, float]:
+    def turn(self, group: Any) -> tuple[float, float]:
         """Groups begin in the order in which they can, and of those that wait in which they came out."""
         return self.start_of(group), group.ready
 
@@ -164,13 +165,13 @@ class Engine:
         group.ready = now = self.through(now, time, busiest)
         return self.yields(group, now, chunks, decoded)
 
-    def seen(self, group: Group, now: float) -> float:
+    def seen(self, group: Any, now: float) -> float:
         """Until when a request must have come to be in this iteration."""
         if not group.busy():
             return now
         return math.nextafter(group.begun if self.ahead else group.ready, -math.inf)
 
-    def take(self, group: Group, now: float, seen: float) -> list[tuple[Sequence, int]]:
+    def take(self, group: Any, now: float, seen: float) -> Any:
         """Requests that have come join the ranks; tokens of prompts that this iteration computes."""
         policy, requests = self.server.policy, self.requests
         while self.coming and self.coming[0][0] <= seen:

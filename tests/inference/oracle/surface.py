@@ -15,7 +15,7 @@ all ranks, X(mean rows); everything else is that of the busiest rank:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class Surface:
     host_sequence_time: float = 0.0  # and for each sequence of the rank that has most
     hidden_host: bool = False  # it works beside the device, which waits only if the host takes longer
     host_gap: float = 0.0  # and for so long in any case
-    hop: list[float] | None = None  # transfer of so many rows to the next stage of a pipeline
+    hop: list[float] = field(default_factory=list)  # transfer of so many rows to the next stage of a pipeline
     shares: tuple[float, ...] = (1.0,)  # of the stages of a pipeline in this time
 
     def own(self, b: int, c: int, read: int, attention: float) -> float:

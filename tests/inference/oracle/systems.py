@@ -127,8 +127,8 @@ def system(record: Record) -> System:
     longest = record["lengths"]["longest"]
     if "replicas" not in record:
         return system_of(design, row, longest)
-    both = [design | {"dp": float(n * lockstep_ranks(design))} for n in record["replicas"].values()]
-    return pools_of(*both, row, longest)
+    prefill, decode = (design | {"dp": float(n * lockstep_ranks(design))} for n in record["replicas"].values())
+    return pools_of(prefill, decode, row, longest)
 
 
 def places(one: System) -> int:

@@ -21,6 +21,7 @@ from . import (
     synthetic,
 )
 from .surface import lockstep_ranks, of_pass
+from .systems import steady_rate
 from .traffic import Traffic
 
 STEP, PROMPT = 0.010, 0.020  # s, of the surface of most cases: whatever decodes, and a prompt of 1,000 tokens
@@ -34,8 +35,8 @@ def flat(**others):
 def requests(arrival, prompt, output, kind="open", clients=0):
     """A load of stated requests."""
     count = len(arrival)
-    lengths = (np.broadcast_to(np.asarray(v, np.int64), (count,)) for v in (prompt, 0, output))
-    return Traffic(np.asarray(arrival, float), *lengths, kind, clients)
+    prompt, cached, output = (np.broadcast_to(np.asarray(v, np.int64), (count,)) for v in (prompt, 0, output))
+    return Traffic(np.asarray(arrival, float), prompt, cached, output, kind, clients)
 
 
 def served(surface, load, ranks=1, groups=1, system=None, engine="vllm-sync", **limits):
@@ -78,7 +79,8 @@ def test_asynchronous_scheduling_costs_an_arrival_one_iteration():
     late, soon = (served(flat(), load, engine=engine).first[1] for engine in ("vllm", "vllm-sync"))
     assert late - soon == pytest.approx(STEP)
     alone = requests([0, 10.0], 1000, 30)  # an engine that is idle does not wait
-    assert np.array_equal(*(served(flat(), alone, engine=engine).first for engine in ("vllm", "vllm-sync")))
+    late, soon = (served(flat(), alone, engine=engine).first for engine in ("vllm", "vllm-sync"))
+    assert late == pytest.approx(soon)
 
 
 def test_chunks():
@@ -241,16 +243,16 @@ def test_clients_that_vary_are_as_many_places():
 
 
 def test_intervals_hold_what_longer_runs_find():
-    """The mean of 40,000 requests lies in the 90 % interval of most runs of 2,000."""
+    """The mean of 20,000 requests lies in the 90 % interval of most runs of 2,000."""
     lengths, server = Lengths(500, 50, 0.5, 0.5), System(Server(flat(), policy("vllm")))
 
     def first_token(count, seed):
         run = arriving(12.0, lengths, count, seed=seed)
         return measures([(run, simulate(server, run))])["first_token"]["mean"]
 
-    true = first_token(40_000, 99).value
-    hits = sum(abs(one.value - true) <= one.half for one in (first_token(2000, seed) for seed in range(16)))
-    assert hits >= 11
+    true = first_token(20_000, 99).value
+    hits = sum(abs(one.value - true) <= one.half for one in (first_token(2000, seed) for seed in range(12)))
+    assert hits >= 8
 
 
 def test_percentiles_are_in_order_and_gaps_have_the_mean_of_tokens():
@@ -289,6 +291,14 @@ def test_the_surface_is_exact_at_both_edges(design):
         one = {"batch": float(ranks), "prompt_tokens": float(n)}
         exact = of_pass(evaluate("pass_time", **alone | one)["pass_time"], 0, 1)[0]
         assert surface.time(0, 0, n) + hops[n] == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize(("tokens", "rate"), [(2048, 8.9), (256, 35)])
+def test_rates_of_a_lockstep_group_with_every_place_taken(tokens, rate):
+    """DeepSeek-V3, 1,024 places: an iteration with prompts lasts as long as those of the rank that has most."""
+    run = endless(Lengths(2000, 500, 0.3, 0.3), 8000, seed=1)
+    found = simulate(System(server_of(DEEPSEEK, policy("vllm", places=32, tokens=tokens))), run)
+    assert steady_rate(found) == pytest.approx(rate, rel=0.15)
 
 
 def tokens_per_device(tp, pp, engine, tokens):

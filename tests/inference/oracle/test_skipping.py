@@ -1,5 +1,7 @@
 """The engine that takes many iterations at once against the plain one, on drawn systems: equal to the bit."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,11 +43,11 @@ def drawn_server(g: np.random.Generator, places: int, tokens: int) -> Server:
 def drawn(seed: int):
     """A system of any structure and a load of any kind."""
     g = np.random.default_rng(seed)
-    variations = g.choice([0, 0.5], 2)
+    v, w = g.choice([0, 0.5], 2).tolist()
     means = float(g.choice([30, 300, 600])), float(g.choice([1, 10, 80]))
-    lengths = Lengths(*means, *variations.tolist(), float(g.choice([0, 0.5])), "uniform", longest=1200)
+    lengths = Lengths(means[0], means[1], v, w, float(g.choice([0, 0.5])), "uniform", longest=1200)
     limits = int(g.choice([1, 3, 16, 64])), int(g.choice([1300, 2048]))
-    others = {"front_end": float(g.choice([0, 0.02])), "detokenise": float(g.choice([0, 0.001]))}
+    others: dict[str, Any] = {"front_end": float(g.choice([0, 0.02])), "detokenise": float(g.choice([0, 0.001]))}
     if g.integers(3) == 0:
         others |= {"decode": drawn_server(g, *limits), "decode_replicas": int(g.choice([1, 2]))}
         others |= {"transfer": 0.01, "transfer_token": 1e-6}
