@@ -22,6 +22,7 @@ from .tabulated import at_met_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
+LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
 
@@ -181,9 +182,17 @@ def prompts_of_a_round(
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def added_time(pass_time, mixed_iterations):
+def going_on(mixed_iterations, prompts_of_an_iteration, lockstep_ranks, pools_are_separate):
+    """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
+    others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * (1 - pools_are_separate)
+    return mixed_iterations + (1 - mixed_iterations) * others
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def added_time(pass_time, going_on):
     """Time that prompts add to an iteration: T(b, c) - T(b, 0), or that of their own pass."""
-    return in_pass(pass_time, "prefill") - mixed_iterations * in_pass(pass_time, "decode")
+    passes = in_pass(pass_time, "prefill"), in_pass(pass_time, "decode")
+    return xp.maximum(passes[0] - going_on * passes[1], LEAST_ADDED * passes[0])
 
 
 @formula(unit="s", source="agrawal2024sarathi")

@@ -7,7 +7,7 @@ the simulation checks queues, not kernels. What is in the way:
 * `engine`: one engine in plain steps, to be read; `skipping`: the same to the bit, many iterations at a time (default);
 * `system`: replicas, two pools, clients, front end; `traffic`: loads; `measures`: statistics with 90 % intervals;
 * `designs`: a design of perfgrid as a system; `systems`: drawn ones; ``python -m tests.inference.oracle`` stores what
-  their requests see in ``simulated.json``.
+  their requests see in ``simulated.json``; ``python -m tests.inference.oracle.compared`` sets the formulas beside it.
 
 An example::
 

@@ -5,15 +5,16 @@ An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no p
 
 1. requests that have come join, first come, first served: each the rank of the group with the fewest sequences that
    has a place, tokens and cache left;
-2. prompts fill the tokens that decoding leaves (``mixed``), or run alone before it;
+2. prompts fill the tokens that decoding leaves (``mixed``), or a rank that has some computes them alone;
 3. all ranks take the time of the slowest (`Surface`); in a pipeline each stage takes its share, and a transfer to the
    next; stages take groups in the order in which they come;
 4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
 
 Which arrivals an iteration sees: an engine that works ``ahead`` puts an iteration together when the one before begins,
-so an arrival can enter the second after the running one at the earliest; others look when they begin. A group of a
-pipeline is put together when it has come out of the last stage. An idle engine starts at once. A group without
-sequences begins as soon as a request is there and the first stage is free.
+so an arrival can enter the second after the running one at the earliest, and a place is free for the second after the
+one in which its sequence ended; others look when the one before has ended, and so does a group of a pipeline. Who comes
+at that very moment, as the next request of a client whose answer has just ended, is too late. An idle engine starts at
+once; a group without sequences begins as soon as a request is there and the first stage is free.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import math
 from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 from .policies import Policy
 from .surface import Surface
@@ -35,7 +38,7 @@ class Server:
     """What iterates together: ``groups`` times ``ranks``, with cache for so many tokens on each rank."""
 
     surface: Surface
-    policy: Policy = Policy()
+    policy: Policy
     ranks: int = 1
     groups: int = 1
     cache_tokens: float = float("inf")
@@ -58,25 +61,24 @@ class Gaps:
     gaps: array = field(default_factory=lambda: array("d"))
     weights: array = field(default_factory=lambda: array("d"))
 
-    def add(self, ends: list[float], last: float, sequences: int, fresh: list[float]) -> None:
-        """Successive decoding iterations of sequences whose tokens before came at ``last``, or of ``fresh`` ones."""
-        for since in fresh:
+    def add(self, ends: list[float], since: dict[float, int]) -> None:
+        """Successive decoding iterations of sequences, so many of which had their last token at each time before."""
+        for last, sequences in since.items():
             self.ends.append(ends[0])
-            self.gaps.append(ends[0] - since)
-        self.weights.extend([1.0] * len(fresh))
-        self.ends.extend(ends)
-        self.gaps.append(ends[0] - last)
-        self.gaps.extend([after - before for before, after in zip(ends, ends[1:], strict=False)])
-        self.weights.append(float(sequences - len(fresh)))
-        self.weights.extend([float(sequences)] * (len(ends) - 1))
+            self.gaps.append(ends[0] - last)
+            self.weights.append(sequences)
+        self.ends.extend(ends[1:])
+        self.gaps.extend([after - before for before, after in pairwise(ends)])
+        self.weights.extend([sum(since.values())] * (len(ends) - 1))
 
 
 class Sequence:
     """A request under way."""
 
-    def __init__(self, i: int, prompt: int, done: int, output: int, tokens: int, kept: int):
+    def __init__(self, i: int, prompt: int, done: int, output: int, tokens: int, kept: int, last: float):
         self.i, self.prompt, self.output = i, prompt, output
         self.done, self.tokens = done, tokens  # of the prompt that are computed, and of the answer
+        self.last = last  # when the last of these came
         self.kept = kept  # tokens of cache that are set aside
 
 
@@ -85,9 +87,8 @@ class Group:
 
     def __init__(self, ranks: int):
         self.ranks: list[list[Sequence]] = [[] for _ in range(ranks)]
+        self.leaving: list[list[Sequence]] = [[] for _ in range(ranks)]  # whose places are not free yet
         self.ready, self.begun = 0.0, 0.0
-        self.last = 0.0  # when its sequences had their last token
-        self.fresh: list[float] = []  # since then others had their first
 
     def busy(self) -> bool:
         return any(self.ranks)
@@ -100,7 +101,8 @@ class Engine:
         if len(server.surface.shares) != server.groups:
             raise ValueError("a pipeline has as many groups as stages")
         self.server, self.requests, self.prefilled = server, requests, prefilled
-        self.groups = [Group(server.ranks) for _ in range(server.groups)]
+        self.ahead = server.policy.ahead and server.groups == 1
+        self.groups: list[Any] = [Group(server.ranks) for _ in range(server.groups)]  # `SkippingEngine` has its own
         self.stages = [0.0] * server.groups  # when each is free
         self.coming: list[tuple[float, int]] = []
         self.waiting: deque[tuple[float, int]] = deque()
@@ -121,14 +123,14 @@ class Engine:
         """Tokens of cache that are set aside for a request."""
         return self.requests.prompt[i] + math.ceil(self.server.policy.reserved * self.requests.output[i])
 
-    def start_of(self, group: Group) -> float:
+    def start_of(self, group: Any) -> float:
         """When the next iteration of a group can begin."""
         free = max(group.ready, self.stages[0])
         if group.busy() or self.waiting:
             return free
         return max(free, self.coming[0][0]) if self.coming else float("inf")
 
-    def turn(self, group: Group) -> tuple[float, float]:
+    def turn(self, group: Any) -> tuple[float, float]:
         """Groups begin in the order in which they can, and of those that wait in which they came out."""
         return self.start_of(group), group.ready
 
@@ -142,11 +144,12 @@ class Engine:
         group = min(self.groups, key=self.turn)
         now = self.start_of(group)
         chunks = self.take(group, now, self.seen(group, now))
-        alone = bool(chunks) and not policy.mixed
-        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        decoded: list[Sequence] = []
+        slowest, rows, most, busiest = 0.0, 0, 0, 0
         for rank in group.ranks:
-            decoding = [] if alone else [s for s in rank if s.tokens > 0]
             mine = [(s, chunk) for s, chunk in chunks if s in rank]
+            decoding = [s for s in rank if s.tokens > 0 and (policy.mixed or not mine)]
+            decoded += decoding
             b, c = len(decoding), sum(chunk for _, chunk in mine)
             attention = 0.0
             for s, chunk in mine:
@@ -155,29 +158,25 @@ class Engine:
                 attention += surface.attention_start
             own = surface.own(b, c, sum(s.prompt + s.tokens for s in decoding), attention, bool(chunks))
             slowest, most, busiest = max(slowest, own), max(most, b + len(mine)), max(busiest, b + c)
-            rows, decoded = rows + b + c, decoded + b
+            rows += b + c
         time = surface.total(slowest, rows / self.server.ranks, most, bool(chunks))
         self.iterations += 1
         group.begun = now
         group.ready = now = self.through(now, time, busiest)
-        if decoded:
-            self.gaps.add([now], group.last, decoded, group.fresh)
-            group.last, group.fresh = now, []
-        return self.yields(group, now, chunks, alone)
+        return self.yields(group, now, chunks, decoded)
 
-    def seen(self, group: Group, now: float) -> float:
+    def seen(self, group: Any, now: float) -> float:
         """Until when a request must have come to be in this iteration."""
         if not group.busy():
             return now
-        if self.server.groups > 1:
-            return group.ready
-        return group.begun if self.server.policy.ahead else now
+        return math.nextafter(group.begun if self.ahead else group.ready, -math.inf)
 
-    def take(self, group: Group, now: float, seen: float) -> list[tuple[Sequence, int]]:
+    def take(self, group: Any, now: float, seen: float) -> Any:
         """Requests that have come join the ranks; tokens of prompts that this iteration computes."""
         policy, requests = self.server.policy, self.requests
         while self.coming and self.coming[0][0] <= seen:
             self.waiting.append(heapq.heappop(self.coming))
+        leaving = group.leaving if group.busy() else [[] for _ in group.ranks]
         chunks, left = [], []
         for rank in group.ranks:
             room = policy.tokens - (sum(s.tokens > 0 for s in rank) if policy.mixed else 0)
@@ -196,19 +195,18 @@ class Engine:
                 r
                 for r, rank in enumerate(group.ranks)
                 if left[r] >= needed
-                and len(rank) < policy.places
-                and sum(s.kept for s in rank) + kept <= self.server.cache_tokens
+                and len(rank + leaving[r]) < policy.places
+                and sum(s.kept for s in rank + leaving[r]) + kept <= self.server.cache_tokens
             ]
             if not fitting:
                 break
-            r = min(fitting, key=lambda r: (len(group.ranks[r]), r))
+            r = min(fitting, key=lambda r: (len(group.ranks[r] + leaving[r]), r))
             self.waiting.popleft()
             self.admitted[i] = now
-            s = Sequence(i, prompt, done, output, tokens, kept)
+            s = Sequence(i, prompt, done, output, tokens, kept, came)
             group.ranks[r].append(s)
             if self.prefilled:
                 left[r] -= policy.mixed
-                group.fresh.append(came)
             else:
                 chunks.append((s, min(left[r], prompt - done, policy.longest_chunk or left[r])))
                 left[r] -= chunks[-1][1]
@@ -224,20 +222,21 @@ class Engine:
             self.stages[k] = now
         return now
 
-    def yields(self, group: Group, now: float, chunks: list, alone: bool) -> tuple[Events, Events]:
+    def yields(self, group: Group, now: float, chunks: list, decoded: list[Sequence]) -> tuple[Events, Events]:
         """Tokens that an iteration which ends now adds: first ones, and last ones."""
         firsts, ends = [], []
-        if not alone:
-            for s in (s for rank in group.ranks for s in rank):
-                s.tokens += s.tokens > 0
+        for s in decoded:
+            s.tokens += 1
+            self.gaps.add([now], {s.last: 1})
+            s.last = now
         for s, chunk in chunks:
             s.done += chunk
             if s.done == s.prompt:
-                s.tokens = 1
+                s.tokens, s.last = 1, now
                 firsts.append((s.i, now))
-                if s.output > 1:
-                    group.fresh.append(now)
         for r, rank in enumerate(group.ranks):
-            ends += [(s.i, now) for s in rank if s.tokens == s.output]
+            over = [s for s in rank if s.tokens == s.output]
+            ends += [(s.i, now) for s in over]
             group.ranks[r] = [s for s in rank if s.tokens != s.output]
+            group.leaving[r] = over if self.ahead else []
         return firsts, ends

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -78,9 +80,7 @@ def window(traffic: Traffic, result: Result, warm_up: float, ebb: float) -> tupl
     return order[low:high], float(came[order[low]]), float(came[order[high - 1]])
 
 
-def measures(
-    runs: Sequence[tuple[Traffic, Result]], warm_up: float = 0.1, ebb: float = 0.05
-) -> dict[str, dict[str, Measure] | Measure]:
+def measures(runs: Sequence[tuple[Traffic, Result]], warm_up: float = 0.1, ebb: float = 0.05) -> dict[str, Any]:
     """Statistics of each of `TIMES`, of ``gap``, and ``throughput`` (requests/s), over one long run or several ones.
 
     A run of clients counts whole. The interval follows from batches of a single run, or from the runs.
@@ -97,12 +97,12 @@ def measures(
         edges = np.linspace(since, until, parts + 1)
         ends, gaps, counts = result.gaps[:, np.argsort(result.gaps[0], kind="stable")]
         cuts = np.searchsorted(ends, edges)
-        samples["gap"] += [gaps[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
-        weights += [counts[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        samples["gap"] += [gaps[a:b] for a, b in pairwise(cuts)]
+        weights += [counts[a:b] for a, b in pairwise(cuts)]
         ended = np.searchsorted(np.sort(result.end), edges, side="right")
         ended[0] = np.searchsorted(np.sort(result.end), edges[0])
         rates += (np.diff(ended) / np.maximum(np.diff(edges), 1e-12)).tolist()
-    table: dict[str, dict[str, Measure] | Measure] = {
+    table: dict[str, Any] = {
         name: {s: pooled(samples[name], s, weights if name == "gap" else None) for s in STATISTICS} for name in samples
     }
     return table | {"throughput": Measure(float(np.mean(rates)), half_width(rates))}
@@ -137,7 +137,7 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def little(traffic: Traffic, result: Result) -> float:
-    """Mean number of requests in the system over rate times mean latency, of a run from its first to its last second."""
+    """Mean number of requests in the system over rate times mean latency, of a whole run."""
     span = result.end.max()
     at = np.r_[arrivals(traffic, result), result.end]
     change = np.repeat([1.0, -1.0], len(result.end))

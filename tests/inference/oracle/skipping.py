@@ -8,8 +8,8 @@ that are read change. That loop repeats the additions of the plain engine (`engi
 from __future__ import annotations
 
 import heapq
-from collections import deque
 
+from .circulating import circulate
 from .engine import Engine, Events, Requests, Server
 
 FOREVER = 1 << 60
@@ -18,13 +18,18 @@ FOREVER = 1 << 60
 class Rank:
     """Sequences of one rank of one group."""
 
-    __slots__ = ("attention", "b", "chunk", "ends", "kept", "own", "parts", "pieces", "places", "read", "room", "steps")
+    __slots__ = (
+        *("b", "ends", "gone", "gone_kept", "kept", "parts", "places", "read", "since", "steps"),
+        *("attention", "chunk", "own", "pieces", "room"),  # of an iteration
+    )
 
     def __init__(self):
         self.ends: list[tuple[int, int]] = []  # the step after which each has its last token, and which
         self.parts: list[list[int]] = []  # prompts that are partly computed: which, and tokens that are
         self.b, self.read, self.steps = 0, 0, 0  # sequences that decode, tokens that they read, steps that were taken
+        self.since: dict[float, int] = {}  # sequences that decode by the time of their last token
         self.places, self.kept = 0, 0  # sequences that hold a place, and cache
+        self.gone, self.gone_kept = 0, 0  # and of those that left when the next iteration was put together already
         self.room, self.chunk, self.pieces, self.attention, self.own = 0, 0, 0, 0.0, 0.0  # of this iteration
 
     def left(self) -> int:
@@ -37,9 +42,8 @@ class SkippingGroup:
 
     def __init__(self, ranks: int):
         self.ranks = [Rank() for _ in range(ranks)]
-        self.ready, self.begun, self.last = 0.0, 0.0, 0.0
-        self.fresh: list[float] = []
-        self.places = 0  # sequences of all ranks
+        self.ready, self.begun = 0.0, 0.0
+        self.places, self.gone = 0, False  # sequences of all ranks; whether some have just left
         self.refused = -1  # the first that waits had no place; so it stays until one ends
 
     def busy(self) -> bool:
@@ -59,16 +63,23 @@ class SkippingEngine(Engine):
         group = groups[0] if len(groups) == 1 else min(groups, key=self.turn)
         now = self.start_of(group)
         complete, prompting = self.take(group, now, self.seen(group, now))
-        alone = prompting and not policy.mixed
-        slowest, rows, most, busiest, decoded = 0.0, 0, 0, 0, 0
+        slowest, rows, most, busiest = 0.0, 0, 0, 0
+        decoded: list[Rank] = []
+        since: dict[float, int] = {}
         for rank in group.ranks:
             if not rank.places:
                 rank.own = 0.0
                 continue
-            b, c = 0 if alone else rank.b, rank.chunk
-            rank.own = own = surface.own(b, c, 0 if alone else rank.read, rank.attention, prompting)
+            b, c, read = rank.b, rank.chunk, rank.read
+            if c and not policy.mixed:
+                b, read = 0, 0
+            elif b:
+                decoded.append(rank)
+                for last, sequences in rank.since.items():
+                    since[last] = since.get(last, 0) + sequences
+            rank.own = own = surface.own(b, c, read, rank.attention, prompting)
             slowest, most, busiest = max(slowest, own), max(most, b + rank.pieces), max(busiest, b + c)
-            rows, decoded = rows + b + c, decoded + b
+            rows += b + c
         mean = rows / self.server.ranks
         group.begun = now
         if prompting or len(groups) > 1:
@@ -78,14 +89,14 @@ class SkippingEngine(Engine):
         group.ready = ends[-1]
         self.iterations += len(ends)
         if decoded:
-            self.gaps.add(ends, group.last, decoded, group.fresh)
-            group.last, group.fresh = ends[-1], []
-            for rank in group.ranks:
+            self.gaps.add(ends, since)
+            for rank in decoded:
                 rank.steps += len(ends)
                 rank.read += len(ends) * rank.b
+                rank.since = {ends[-1]: rank.b}
         found = self.ended(group, complete)
         if len(groups) > 1 and not found[1]:
-            self.circulate(horizon)
+            circulate(self, horizon)
         return found
 
     def take(self, group, now, seen):
@@ -94,6 +105,8 @@ class SkippingEngine(Engine):
         while self.coming and self.coming[0][0] <= seen:
             waiting.append(heapq.heappop(self.coming))
         complete, prompting = [], False
+        if not group.places:
+            self.forget(group)
         for rank in group.ranks:
             rank.room = policy.tokens - (rank.b if policy.mixed else 0)
             rank.chunk, rank.pieces, rank.attention = 0, 0, 0.0
@@ -113,10 +126,11 @@ class SkippingEngine(Engine):
             needed = 1 if policy.chunked or self.prefilled else requests.prompt[i] - done
             kept, chosen, fewest = self.kept(i), None, policy.places
             for rank in group.ranks:
-                if rank.places < fewest and rank.room >= needed and rank.kept + kept <= self.server.cache_tokens:
-                    chosen, fewest = rank, rank.places
+                held, stored = rank.places + rank.gone, rank.kept + rank.gone_kept
+                if held < fewest and rank.room >= needed and stored + kept <= self.server.cache_tokens:
+                    chosen, fewest = rank, held
             if chosen is None:
-                group.refused = -1 if prompting else i  # prompts leave tokens to the next iteration
+                group.refused = -1 if prompting or group.gone else i  # what these hold is free for the next iteration
                 break
             waiting.popleft()
             self.admitted[i] = now
@@ -125,18 +139,25 @@ class SkippingEngine(Engine):
             group.places += 1
             if self.prefilled:
                 chosen.room -= policy.mixed
-                group.fresh.append(came)
-                self.decode(chosen, i)
+                self.decode(chosen, i, came)
             else:
                 part, prompting = [i, done], True
                 if self.compute(chosen, part):
                     complete.append((chosen, i))
                 else:
                     chosen.parts.append(part)
+        self.forget(group)
         for rank in group.ranks:
             if rank.pieces:
                 rank.attention += self.server.surface.attention_start
         return complete, prompting
+
+    def forget(self, group) -> None:
+        """Places and cache of those that have left are free."""
+        if group.gone:
+            group.gone = False
+            for rank in group.ranks:
+                rank.gone, rank.gone_kept = 0, 0
 
     def compute(self, rank: Rank, part: list[int]) -> bool:
         """A chunk of a prompt in this iteration; whether it is the last one."""
@@ -149,18 +170,21 @@ class SkippingEngine(Engine):
         part[1] = done + chunk
         return part[1] == prompt
 
-    def decode(self, rank: Rank, i: int) -> None:
+    def decode(self, rank: Rank, i: int, first: float) -> None:
         """A sequence with its first token decodes from the next step of its rank on."""
         rank.b += 1
+        rank.since[first] = rank.since.get(first, 0) + 1
         rank.read += self.requests.prompt[i] + 1
         heapq.heappush(rank.ends, (rank.steps + self.requests.output[i] - 1, i))
 
     def run(self, group, now: float, slowest: float, mean: float, most: int, horizon: float) -> list[float]:
         """Ends of this and following iterations without prompts, until a sequence ends or a request is seen."""
-        surface, ahead = self.server.surface, self.server.policy.ahead
+        surface, ahead = self.server.surface, self.ahead
         busy = [rank for rank in group.ranks if rank.b]
         rank = max(busy, key=lambda rank: rank.own)
         left, growth = min(other.left() for other in busy), surface.slope[rank.b] * rank.b
+        if self.waiting and group.refused < 0:
+            left = 1
         for other in busy if len(busy) > 1 else ():
             faster = surface.slope[other.b] * other.b - growth
             if faster > 0:  # it will be the slowest one
@@ -168,12 +192,12 @@ class SkippingEngine(Engine):
         comes = self.coming[0][0] if self.coming and not self.waiting else float("inf")
         base, slope, read, b = surface.rows[rank.b] + surface.step[rank.b], surface.slope[rank.b], rank.read, rank.b
         experts, host = surface.experts_time(mean), surface.host_time + surface.host_sequence_time * most
-        hidden, ends = surface.hidden_host, []
+        hidden, gap, ends = surface.hidden_host, surface.host_gap, []
         while True:
             device = base + slope * read + experts
-            begun, now = now, now + (max(device, host) if hidden else device + host)
+            begun, now = now, now + (max(device + gap, host) if hidden else device + host)
             ends.append(now)
-            if len(ends) == left or now >= horizon or (begun if ahead else now) >= comes:
+            if len(ends) == left or now >= horizon or (begun if ahead else now) > comes:
                 break
             read += b
         group.begun = begun
@@ -185,8 +209,7 @@ class SkippingEngine(Engine):
         for rank, i in complete:
             firsts.append((i, now))
             if self.requests.output[i] > 1:
-                group.fresh.append(now)
-                self.decode(rank, i)
+                self.decode(rank, i, now)
             else:
                 self.leave(group, rank, i)
                 ends.append((i, now))
@@ -194,6 +217,7 @@ class SkippingEngine(Engine):
             while rank.ends and rank.ends[0][0] <= rank.steps:
                 _, i = heapq.heappop(rank.ends)
                 rank.b -= 1
+                rank.since[now] -= 1
                 rank.read -= self.requests.prompt[i] + self.requests.output[i]
                 self.leave(group, rank, i)
                 ends.append((i, now))
@@ -203,30 +227,5 @@ class SkippingEngine(Engine):
         """A place is free."""
         rank.places, group.places, group.refused = rank.places - 1, group.places - 1, -1
         rank.kept -= self.kept(i)
-
-    def circulate(self, horizon: float) -> None:
-        """Iterations of the groups of a pipeline without prompts, until one has an event."""
-        surface, policy, stages = self.server.surface, self.server.policy, self.stages
-        if self.server.ranks > 1 or any(group.ranks[0].parts for group in self.groups):
-            return
-        order = deque(sorted((group for group in self.groups if group.places), key=lambda group: group.ready))
-        if len(order) < len(self.groups) and self.waiting:
-            return
-        while order:
-            group = order[0]
-            rank, now = group.ranks[0], max(group.ready, stages[0])
-            if rank.left() <= 1 or now >= horizon or (self.waiting and group.refused != self.waiting[0][1]):
-                return
-            if self.coming and not self.waiting:
-                come = self.coming[0][0]
-                if come <= group.ready or (len(order) < len(self.groups) and come <= now):
-                    return
-            device = surface.own(rank.b, 0, rank.read, 0.0, False)
-            time = surface.total(device, rank.b / 1, rank.b, False)
-            group.begun = now
-            group.ready = ended = self.through(now, time, rank.b)
-            self.gaps.add([ended], group.last, rank.b, group.fresh)
-            group.last, group.fresh = ended, []
-            rank.steps, rank.read = rank.steps + 1, rank.read + rank.b
-            self.iterations += 1
-            order.rotate(-1)
+        if self.ahead:
+            group.gone, rank.gone, rank.gone_kept = True, rank.gone + 1, rank.gone_kept + self.kept(i)

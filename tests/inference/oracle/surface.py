@@ -15,7 +15,7 @@ rows); everything else is that of the busiest rank:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,9 @@ class Surface:
     launch_time: float = 0.0  # for which the host launches the kernels of an iteration with prompts
     host_time: float = 0.0  # between two iterations
     host_sequence_time: float = 0.0  # and for each sequence of the rank that has most
-    hidden_host: bool = False  # the host works beside the device: the longer of both counts
-    hop: list[float] | None = None  # transfer of so many rows to the next stage of a pipeline
+    hidden_host: bool = False  # it works beside the device, which waits only if the host takes longer
+    host_gap: float = 0.0  # and for so long in any case
+    hop: list[float] = field(default_factory=list)  # transfer of so many rows to the next stage of a pipeline
     shares: tuple[float, ...] = (1.0,)  # of the stages of a pipeline in this time
 
     def own(self, b: int, c: int, read: int, attention: float, prompting: bool) -> float:
@@ -57,7 +58,7 @@ class Surface:
         if prompting:
             device = max(device, self.launch_time)
         host = self.host_time + self.host_sequence_time * sequences
-        return max(device, host) if self.hidden_host else device + host
+        return max(device + self.host_gap, host) if self.hidden_host else device + host
 
     def time(self, b: int, read: int, c: int = 0, done: int = 0) -> float:
         """One rank alone: b sequences that read so many tokens together, and c tokens of one prompt after others."""
@@ -87,7 +88,7 @@ def synthetic(
 
 # ---- of a design ----------------------------------------------------------------------------------------------------
 
-DECODING = ("busy_time", "communication_time", "pipeline_transfer_time", "host_time")
+DECODING = ("busy_time", "communication_time", "pipeline_transfer_time")
 MIXING = ("attention_busy_time", "mixers_busy_time", "indexers_busy_time")  # of both kinds of sequences apart
 PROMPTS = (*DECODING, "experts_busy_time", "attention_busy_time", "indexers_busy_time")
 DENSE = 256  # rows up to which every pass is evaluated, so that steps of kernels are there
@@ -106,10 +107,10 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
     ``design`` as by `tests.inference.designs`, ``tokens`` of an iteration at most, ``places`` of one rank and stage,
     ``longest`` prompt that is ever computed. Raises ValueError where parts of a batch take turns.
     """
-    from tests.inference.designs import evaluate  # the graph replayed in NumPy
+    from tests.inference.designs import evaluate, point  # the graph replayed in NumPy
 
     ranks, stages = lockstep_ranks(design), int(design.get("pp", 1.0))
-    alone = design | ALONE | WHOLE | {"dp": float(ranks)}
+    alone = design | ALONE | WHOLE | {"dp": float(ranks), "prompts_in_lockstep": float(ranks)}
     b = np.arange(1.0, places + 1)
     low, high = max(design["prompt_tokens"] / 2, 2.0), 1.5 * (design["prompt_tokens"] + design["output_tokens"])
     steps = []
@@ -137,16 +138,17 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
 
     mixing = sum(steps[0][name] for name in MIXING) - slope * low
 
-    host = steps[0]["host_time"]
-    each = (host[-1] - host[0]) / max(places - 1, 1)
+    given = point(**design)
     launch = evaluate("prefill_launches", "prefill_launch_time", **single | {"prompt_tokens": 1.0})
     tables = (rows, experts, np.r_[0.0, base], np.r_[0.0, slope / b], np.r_[0.0, mixing], attended)
     return Surface(
         *(t.tolist() for t in tables),
         attention_start=float(start),
         launch_time=float(launch["prefill_launches"] * launch["prefill_launch_time"]),
-        host_time=float(host[0] - each),
-        host_sequence_time=float(each),
+        host_time=float(given["step_overhead"]),
+        host_sequence_time=float(given["sequence_overhead"]),
+        hidden_host=bool(given.get("asynchronous_scheduling", False)),
+        host_gap=float(given["step_overhead"]),
         hop=(hop / max(stages - 1, 1)).tolist(),
         shares=stage_shares(design, stages),
     )

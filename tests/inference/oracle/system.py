@@ -53,10 +53,9 @@ class Simulation:
 
     def __init__(self, system: System, traffic: Traffic, engine: type[Engine]):
         self.system, self.traffic = system, traffic
-        lengths = [traffic.prompt.tolist(), traffic.cached.tolist(), traffic.output.tolist()]
-        whole = Requests(*lengths)
-        split = system.decode is not None
-        short = Requests(*lengths[:2], [1] * len(traffic.prompt)) if split else whole
+        prompt, cached, output = traffic.prompt.tolist(), traffic.cached.tolist(), traffic.output.tolist()
+        whole = Requests(prompt, cached, output)
+        short = Requests(prompt, cached, [1] * len(prompt)) if system.decode else whole
         self.engines = [engine(system.server, short) for _ in range(system.replicas)]
         self.decoding: list[Engine] = []
         if system.decode is not None:
@@ -98,9 +97,9 @@ class Simulation:
         gaps = [one.gaps for one in (self.decoding or self.engines)]
         columns = [np.concatenate([np.asarray(getattr(g, f)) for g in gaps]) for f in ("ends", "gaps", "weights")]
         columns[0] += self.system.detokenise
-        values = (self.arrival, admitted, self.first, self.end)
         iterations = sum(one.iterations for one in everyone)
-        return Result(*(np.array(v, float) for v in values), np.stack(columns), iterations)
+        arrival, admitted, first, end = (np.array(v, float) for v in (self.arrival, admitted, self.first, self.end))
+        return Result(arrival, admitted, first, end, np.stack(columns), iterations)
 
     def step(self, engine: Engine, horizon: float) -> None:
         """Iterations of one engine, and what follows from them."""
