@@ -219,6 +219,7 @@ def test_kernels_of_a_pass_add_up():
         tp=4.0,
         dp=2.0,
         batch=64.0,
+        batch_rule="concurrency",
         output_tokens=256.0,
     )
     for which, passes in (("decode", 1.0), ("prefill", expected["prefill_rounds"])):

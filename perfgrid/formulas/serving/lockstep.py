@@ -95,9 +95,9 @@ def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
 
 
 @alternative(of="mean_prompts", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_mean_prompts(prefill_sequences):
-    """Prompts of the mean replica in lockstep: as many as of the others, as a batch starts together."""
-    return prefill_sequences
+def given_mean_prompts(prefill_sequences, prompts_in_lockstep, lockstep_ranks):
+    """Prompts of the mean replica in lockstep: as many as of the others, as a batch starts together, or as stated."""
+    return prefill_sequences * xp.where(prompts_in_lockstep > 0, prompts_in_lockstep / lockstep_ranks, 1.0)
 
 
 @alternative(of="mean_prompts", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
