@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from perfgrid.formulas.serving.batching import NODES
 from tests.inference.designs import evaluate, value
 
 MIXTURE = {"model": "deepseek-v3", "dp": 8.0, "ep": 8.0, "device": "h200-sxm-141gb", "prompt_tokens": 1000.0}

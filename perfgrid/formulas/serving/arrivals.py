@@ -67,9 +67,9 @@ def rest_of(time, second, third, fourth):
 
 
 @formula(unit="1", source="kwon2023vllm")
-def places(largest_batch, dp):
-    """Sequences that fit one replica, at least one."""
-    return xp.maximum(largest_batch / dp, 1.0)
+def places(most_sequences, dp):
+    """Sequences that one replica can run at once."""
+    return most_sequences / dp
 
 
 @formula(unit="1", source="halfin1981")

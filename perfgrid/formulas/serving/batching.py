@@ -55,16 +55,28 @@ def hat_weights(rising, target, grows):
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label=STATED, unit="1", source="pope2022inference")
-def LABEL_tabulated_batch(batch):
+@alternative(of="tabulated_batch", by="batch_rule", label="given", unit="1", source="pope2022inference")
+def given_tabulated_batch(batch):
     """Sequences of a batch that the study states."""
     return batch
 
 
+@alternative(of="tabulated_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca")
+def concurrency_tabulated_batch(batch, prompt_bound_batch):
+    """Sequences that the study states, as many as there are iterations for the prompts of."""
+    return xp.minimum(batch, prompt_bound_batch)
+
+
 @alternative(of="tabulated_batch", by="batch_rule", label="memory", unit="1", source="kwon2023vllm")
-def memory_tabulated_batch(largest_batch, dp):
-    """As many sequences as fit the memory, at least one per replica."""
-    return xp.maximum(largest_batch, dp)
+def memory_tabulated_batch(most_sequences):
+    """As many sequences as can run."""
+    return most_sequences
+
+
+@formula(unit="1", source="kwon2023vllm")
+def most_sequences(largest_batch, prompt_bound_batch, dp):
+    """Sequences that can run at once: as many as fit the memory and prompts leave room for, one per replica at least."""
+    return xp.maximum(xp.minimum(largest_batch, prompt_bound_batch), dp)
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")
@@ -74,9 +86,9 @@ def run_tabulated_batch(full_batch, last_batch):
 
 
 @formula(unit="1", source="kwon2023vllm")
-def full_batch(largest_batch, dp, requests):
+def full_batch(most_sequences, dp, requests):
     """Sequences of a run that are under way together until the last round."""
-    return xp.minimum(xp.maximum(largest_batch, dp), xp.maximum(requests, dp))
+    return xp.minimum(most_sequences, xp.maximum(requests, dp))
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -87,13 +99,13 @@ def last_batch(full_batch, dp, requests):
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_tabulated_batch(largest_batch, dp, lockstep_ranks):
+def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
     """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
 
     A server is a replica, or those that are in lockstep.
     """
     servers = dp / lockstep_ranks
-    most, last = xp.maximum(largest_batch, dp) / servers, len(NODES) - 1
+    most, last = most_sequences / servers, len(NODES) - 1
     return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 

@@ -47,9 +47,9 @@ def active_clients(batch, loop_requests):
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="clients", unit="1", source="yu2022orca")
-def clients_tabulated_batch(active_clients, largest_batch, dp):
-    """Sequences that run together: one for each client, as many as fit."""
-    return xp.minimum(active_clients, xp.maximum(largest_batch, dp))
+def clients_tabulated_batch(active_clients, most_sequences):
+    """Sequences that run together: one for each client, as many as can."""
+    return xp.minimum(active_clients, most_sequences)
 
 
 @alternative(of="prefill_sequences", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")

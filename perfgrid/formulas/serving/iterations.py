@@ -22,6 +22,7 @@ from .tabulated import at_met_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
+UNBOUND = 1e9  # sequences of an engine whose prompts wait for no room
 LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
@@ -62,6 +63,13 @@ def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
     return beside * (1 - pools_are_separate)
 
 
+@formula(unit="1", source="agrawal2024sarathi")
+def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps):
+    """Sequences of n steps whose prompts mixed iterations have room for, c tokens a prompt: n·(room/c) in each group."""
+    most = decode_steps * prefill_chunk_tokens * cp / computed_prompt_tokens * pp
+    return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
+
+
 # ---- prompts that come to it ----------------------------------------------------------------------------------------
 
 
@@ -82,12 +90,6 @@ def prompts_of_an_iteration(
     """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
     come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
-
-
-@formula(unit="1", source="little1961")
-def prompting_share(iteration_arrivals, prompts_of_an_iteration, prefill_passes):
-    """Iterations with prompts over all iterations of a group; above 1 more come than there are iterations for."""
-    return iteration_arrivals / prompts_of_an_iteration * prefill_passes
 
 
 @formula(unit="1", source="little1961")
@@ -229,29 +231,14 @@ def LABEL_request_prefill_time(
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
 def request_decode_time(
-    decode_step_time,
-    decode_steps,
-    replica_batch,
-    prompting_share,
-    mixed_iterations,
-    attention_busy_time,
-    remaining_cores,
-    sequence_overhead,
-    group_batch,
-    batch_parts,
-    prefill_time,
-    request_prefill_time,
+    decode_step_time, decode_steps, replica_batch, mixed_iterations, prefill_time, request_prefill_time
 ):
-    """Time of a replica that the decoding of one request takes: its share of the steps of its batch.
+    """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
-    And of the iterations that compute its own prompt, beyond what prompts add. Where more iterations are needed for
-    prompts than for steps, fewer sequences decode in each: what does not grow with them is shared by fewer.
+    And of the iterations that compute its own prompt beside them.
     """
-    grows = in_pass(attention_busy_time / remaining_cores, "decode") + sequence_overhead * group_batch
-    fixed = xp.maximum(decode_step_time - batch_parts * grows, 0.0)
-    more = mixed_iterations * xp.maximum(prompting_share - 1, 0.0)
     own = xp.maximum(mixed_iterations * prefill_time - request_prefill_time, 0.0)
-    return ((decode_step_time + more * fixed) * decode_steps + own) / replica_batch
+    return (decode_step_time * decode_steps + own) / replica_batch
 
 
 # ---- what a request meets -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def LABEL_loaded_step_time(
 ):
     """Time from step to step of a running sequence, prompts of others included: what Little's law leaves of its time."""
     under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
-    shared = (under_way - first_time) / xp.maximum(decode_steps, 1.0)
+    shared = xp.maximum(under_way - first_time, 0.0) / xp.maximum(decode_steps, 1.0)
     return xp.where(pools_are_separate > 0, at(decode_step_time, load=NODES[0]), shared)
 
 
@@ -49,11 +49,17 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label=("given", "concurrency", "memory", "run"), unit="s",
-             source="pope2022inference")  # fmt: skip
+@alternative(of="queueing_time", by="batch_rule", label=("given", "run"), unit="s", source="pope2022inference")
 def LABEL_queueing_time():
-    """Wait of a request before its prefill: none is counted where a batch starts together, or a place is free."""
+    """Wait of a request before its prefill: none is counted where a batch starts together."""
     return 0.0
+
+
+@alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="vllm2026async")
+def LABEL_queued_iteration_time(loaded_step_time, batch_groups, asynchronous_scheduling, pools_are_separate):
+    """Wait of a request before its prefill, from the moment that a place is free: for what a host put together ahead."""
+    ahead = xp.where(asynchronous_scheduling, 1.0, 0.0) * (1 - pools_are_separate)
+    return ahead * loaded_step_time / at(batch_groups, load=NODES[0])
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
