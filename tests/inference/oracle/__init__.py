@@ -29,9 +29,10 @@ Loads: `arriving` (open, ``variation`` of gaps 1 for Poisson), `of_clients` (N c
 """
 
 from .designs import most_places, pools_of, server_of, system_of
-from .engine import Engine, Server
+from .engine import Engine
 from .measures import Measure, little, measures, times
 from .policies import POLICIES, Policy, policy
+from .server import Server
 from .skipping import SkippingEngine
 from .surface import Surface, of_design, synthetic
 from .system import Result, System, simulate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .engine import Server
 from .policies import Policy
+from .server import Server
 from .surface import lockstep_ranks, of_design
 from .system import System
 

@@ -7,7 +7,8 @@ An engine has ``groups`` of sequences (one for each stage of a pipeline; 1: no p
    has a place, tokens and cache left;
 2. prompts fill the tokens that decoding leaves (``mixed``), or a rank that has some computes them alone;
 3. all ranks take the time of the slowest (`Surface`); in a pipeline each stage takes its share, and a transfer to the
-   next; stages take groups in the order in which they come;
+   next; stages take groups in the order in which they come; where chunks of a prompt may follow each other
+   (``following``) it moves to the group that begins next;
 4. at its end every decoded sequence has one more token, and prompts that are complete have their first.
 
 Which arrivals an iteration sees: an engine that works ``ahead`` puts an iteration together when the one before begins,
@@ -21,55 +22,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from array import array
 from collections import deque
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
-from .policies import Policy
-from .surface import Surface
-
-Events = list[tuple[int, float]]  # requests, and when
-
-
-@dataclass(frozen=True)
-class Server:
-    """What iterates together: ``groups`` times ``ranks``, with cache for so many tokens on each rank."""
-
-    surface: Surface
-    policy: Policy
-    ranks: int = 1
-    groups: int = 1
-    cache_tokens: float = float("inf")
-
-
-@dataclass
-class Requests:
-    """Lengths in tokens: of prompts, of what caches of prefixes hold of them, and of answers."""
-
-    prompt: list[int]
-    cached: list[int]
-    output: list[int]
-
-
-@dataclass
-class Gaps:
-    """Times between successive tokens: when the later one came, the gap (s), and how many sequences had it."""
-
-    ends: array = field(default_factory=lambda: array("d"))
-    gaps: array = field(default_factory=lambda: array("d"))
-    weights: array = field(default_factory=lambda: array("d"))
-
-    def add(self, ends: list[float], since: dict[float, int]) -> None:
-        """Successive decoding iterations of sequences, so many of which had their last token at each time before."""
-        for last, sequences in since.items():
-            self.ends.append(ends[0])
-            self.gaps.append(ends[0] - last)
-            self.weights.append(sequences)
-        self.ends.extend(ends[1:])
-        self.gaps.extend([after - before for before, after in pairwise(ends)])
-        self.weights.extend([sum(since.values())] * (len(ends) - 1))
+from .server import Events, Gaps, Requests, Server
 
 
 class Sequence:
@@ -80,6 +36,7 @@ class Sequence:
         self.done, self.tokens = done, tokens  # of the prompt that are computed, and of the answer
         self.last = last  # when the last of these came
         self.kept = kept  # tokens of cache that are set aside
+        self.order = 0  # of admission
 
 
 class Group:
@@ -126,9 +83,15 @@ class Engine:
     def start_of(self, group: Any) -> float:
         """When the next iteration of a group can begin."""
         free = max(group.ready, self.stages[0])
-        if group.busy() or self.waiting:
+        if group.busy() or self.waiting or self.partial(group):
             return free
         return max(free, self.coming[0][0]) if self.coming else float("inf")
+
+    def partial(self, group: Any) -> list[Any]:
+        """Prompts that the group may go on with, in the order in which they were admitted."""
+        groups = self.groups if self.server.policy.following else [group]
+        found = [s for one in groups for rank in one.ranks for s in rank if s.tokens == 0]
+        return sorted(found, key=lambda s: s.order)
 
     def turn(self, group: Any) -> tuple[float, float]:
         """Groups begin in the order in which they can, and of those that wait in which they came out."""
@@ -177,14 +140,15 @@ class Engine:
         while self.coming and self.coming[0][0] <= seen:
             self.waiting.append(heapq.heappop(self.coming))
         leaving = group.leaving if group.busy() else [[] for _ in group.ranks]
-        chunks, left = [], []
-        for rank in group.ranks:
-            room = policy.tokens - (sum(s.tokens > 0 for s in rank) if policy.mixed else 0)
-            for s in rank:
-                if s.tokens == 0 and room > 0:
-                    chunks.append((s, min(room, s.prompt - s.done, policy.longest_chunk or room)))
-                    room -= chunks[-1][1]
-            left.append(room)
+        left = [policy.tokens - (sum(s.tokens > 0 for s in rank) if policy.mixed else 0) for rank in group.ranks]
+        chunks = []
+        for s in self.partial(group):
+            r, owner = next((r, one) for one in self.groups for r, rank in enumerate(one.ranks) if s in rank)
+            if left[r] > 0 and (owner is group or self.has_room(group.ranks[r], s.kept)):
+                chunks.append((s, min(left[r], s.prompt - s.done, policy.longest_chunk or left[r])))
+                left[r] -= chunks[-1][1]
+                owner.ranks[r].remove(s)
+                group.ranks[r].append(s)
         while self.waiting:
             came, i = self.waiting[0]
             prompt, output = requests.prompt[i], requests.output[i]
@@ -192,11 +156,7 @@ class Engine:
             kept = self.kept(i)
             needed = 1 if policy.chunked or self.prefilled else prompt - done
             fitting = [
-                r
-                for r, rank in enumerate(group.ranks)
-                if left[r] >= needed
-                and len(rank + leaving[r]) < policy.places
-                and sum(s.kept for s in rank + leaving[r]) + kept <= self.server.cache_tokens
+                r for r, rank in enumerate(group.ranks) if left[r] >= needed and self.has_room(rank + leaving[r], kept)
             ]
             if not fitting:
                 break
@@ -204,6 +164,7 @@ class Engine:
             self.waiting.popleft()
             self.admitted[i] = now
             s = Sequence(i, prompt, done, output, tokens, kept, came)
+            s.order = len(self.admitted)
             group.ranks[r].append(s)
             if self.prefilled:
                 left[r] -= policy.mixed
@@ -211,6 +172,11 @@ class Engine:
                 chunks.append((s, min(left[r], prompt - done, policy.longest_chunk or left[r])))
                 left[r] -= chunks[-1][1]
         return chunks
+
+    def has_room(self, sequences: list[Sequence], kept: int) -> bool:
+        """Whether a rank with these sequences has a place and so much cache left."""
+        held = sum(s.kept for s in sequences)
+        return len(sequences) < self.server.policy.places and held + kept <= self.server.cache_tokens
 
     def through(self, now: float, time: float, rows: int) -> float:
         """When an iteration that begins now has passed all stages."""

@@ -10,44 +10,9 @@ from __future__ import annotations
 import heapq
 
 from .circulating import circulate
-from .engine import Engine, Events, Requests, Server
-
-FOREVER = 1 << 60
-
-
-class Rank:
-    """Sequences of one rank of one group."""
-
-    __slots__ = (
-        *("b", "ends", "gone", "gone_kept", "kept", "parts", "places", "read", "since", "steps"),
-        *("attention", "chunk", "own", "pieces", "room"),  # of an iteration
-    )
-
-    def __init__(self):
-        self.ends: list[tuple[int, int]] = []  # the step after which each has its last token, and which
-        self.parts: list[list[int]] = []  # prompts that are partly computed: which, and tokens that are
-        self.b, self.read, self.steps = 0, 0, 0  # sequences that decode, tokens that they read, steps that were taken
-        self.since: dict[float, int] = {}  # sequences that decode by the time of their last token
-        self.places, self.kept = 0, 0  # sequences that hold a place, and cache
-        self.gone, self.gone_kept = 0, 0  # and of those that left when the next iteration was put together already
-        self.room, self.chunk, self.pieces, self.attention, self.own = 0, 0, 0, 0.0, 0.0  # of this iteration
-
-    def left(self) -> int:
-        """Steps until a sequence ends, this one included."""
-        return self.ends[0][0] - self.steps if self.ends else FOREVER
-
-
-class SkippingGroup:
-    """The sequences of each rank, and when the group has come out of the last stage."""
-
-    def __init__(self, ranks: int):
-        self.ranks = [Rank() for _ in range(ranks)]
-        self.ready, self.begun = 0.0, 0.0
-        self.places, self.gone = 0, False  # sequences of all ranks; whether some have just left
-        self.refused = -1  # the first that waits had no place; so it stays until one ends
-
-    def busy(self) -> bool:
-        return self.places > 0
+from .engine import Engine
+from .ranks import Part, Rank, SkippingGroup
+from .server import Events, Requests, Server
 
 
 class SkippingEngine(Engine):
@@ -55,7 +20,15 @@ class SkippingEngine(Engine):
 
     def __init__(self, server: Server, requests: Requests, prefilled: bool = False):
         super().__init__(server, requests, prefilled)
-        self.groups = [SkippingGroup(server.ranks) for _ in range(server.groups)]
+        shared: list[list[Part]] = [[] for _ in range(server.ranks)]
+        follows = server.policy.following
+        self.groups = [
+            SkippingGroup(shared if follows else [[] for _ in range(server.ranks)]) for _ in range(server.groups)
+        ]
+
+    def partial(self, group: SkippingGroup) -> list[Part]:
+        """Prompts that the group may go on with."""
+        return group.ranks[0].parts if len(group.ranks) == 1 else [part for rank in group.ranks for part in rank.parts]
 
     def step(self, horizon: float = float("inf")) -> tuple[Events, Events]:
         """One iteration, and those that follow without an event; first tokens and ends."""
@@ -113,11 +86,11 @@ class SkippingEngine(Engine):
             if rank.parts:
                 kept = []
                 for part in rank.parts:
-                    if rank.room <= 0 or not self.compute(rank, part):
+                    if not self.goes_on(rank, part) or not self.compute(rank, part):
                         kept.append(part)
                     else:
-                        complete.append((rank, part[0]))
-                rank.parts = kept
+                        complete.append((rank, part.i))
+                rank.parts[:] = kept
                 prompting |= rank.pieces > 0
         group.refused = -1
         while waiting:
@@ -134,14 +107,12 @@ class SkippingEngine(Engine):
                 break
             waiting.popleft()
             self.admitted[i] = now
-            chosen.places += 1
-            chosen.kept += kept
-            group.places += 1
+            chosen.hold(1, kept)
             if self.prefilled:
                 chosen.room -= policy.mixed
                 self.decode(chosen, i, came)
             else:
-                part, prompting = [i, done], True
+                part, prompting = Part(i, done, chosen), True
                 if self.compute(chosen, part):
                     complete.append((chosen, i))
                 else:
@@ -159,16 +130,28 @@ class SkippingEngine(Engine):
             for rank in group.ranks:
                 rank.gone, rank.gone_kept = 0, 0
 
-    def compute(self, rank: Rank, part: list[int]) -> bool:
+    def goes_on(self, rank: Rank, part: Part) -> bool:
+        """Whether a rank has tokens for a prompt; one of another group moves here, where it finds room."""
+        if rank.room <= 0 or part.rank is rank:
+            return rank.room > 0
+        kept = self.kept(part.i)
+        if rank.places >= self.server.policy.places or rank.kept + kept > self.server.cache_tokens:
+            return False
+        part.rank.hold(-1, kept)
+        rank.hold(1, kept)
+        part.rank.group.refused = -1
+        part.rank = rank
+        return True
+
+    def compute(self, rank: Rank, part: Part) -> bool:
         """A chunk of a prompt in this iteration; whether it is the last one."""
-        i, done = part
-        prompt = self.requests.prompt[i]
+        done, prompt = part.done, self.requests.prompt[part.i]
         chunk = min(rank.room, prompt - done, self.server.policy.longest_chunk or rank.room)
         attention = self.server.surface.attention
         rank.attention += attention[done + chunk] - attention[done]
         rank.chunk, rank.room, rank.pieces = rank.chunk + chunk, rank.room - chunk, rank.pieces + 1
-        part[1] = done + chunk
-        return part[1] == prompt
+        part.done = done + chunk
+        return part.done == prompt
 
     def decode(self, rank: Rank, i: int, first: float) -> None:
         """A sequence with its first token decodes from the next step of its rank on."""
@@ -225,7 +208,7 @@ class SkippingEngine(Engine):
 
     def leave(self, group, rank: Rank, i: int) -> None:
         """A place is free."""
-        rank.places, group.places, group.refused = rank.places - 1, group.places - 1, -1
-        rank.kept -= self.kept(i)
+        rank.hold(-1, self.kept(i))
+        group.refused = -1
         if self.ahead:
             group.gone, rank.gone, rank.gone_kept = True, rank.gone + 1, rank.gone_kept + self.kept(i)

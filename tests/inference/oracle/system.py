@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .engine import Engine, Requests, Server
+from .engine import Engine
+from .server import Requests, Server
 from .skipping import SkippingEngine
 from .traffic import Traffic
 

@@ -34,6 +34,7 @@ def drawn_server(g: np.random.Generator, places: int, tokens: int) -> Server:
     )
     limits = {"places": places, "tokens": tokens, "longest_chunk": int(g.choice([0, 0, 100]))}
     limits |= {"reserved": float(g.choice([1, 0.3])), "ahead": bool(g.integers(2))}
+    limits |= {"following": bool(g.integers(2))}
     row = policy(str(g.choice(list(POLICIES))), **limits)
     return Server(
         surface, row, ranks=int(g.choice([1, 1, 3])), groups=groups, cache_tokens=float(g.choice([np.inf, 2600]))
