@@ -73,7 +73,7 @@ def system(prompt, output, **given):
     ],
 )
 def test_first_tokens_of_clients_are_those_of_a_simulation(clients, prompt, output, per_client):
-    common, prefill_of, most, step_of = system(prompt, output)
+    common, prefill_of, most, step_of = system(prompt, output, prefill_first=True)
     loop = {"batch_rule": "clients", "batch": float(clients), "loop_requests": float(clients * per_client)}
     found = evaluate("time_to_first_token", "time_per_output_token", **common, **loop)
     runs = [
@@ -85,7 +85,7 @@ def test_first_tokens_of_clients_are_those_of_a_simulation(clients, prompt, outp
 
 
 def test_clients_without_a_place_wait_as_in_a_simulation():
-    common, prefill_of, most, step_of = system(1000, 300, batch_limit=16.0)
+    common, prefill_of, most, step_of = system(1000, 300, batch_limit=16.0, prefill_first=True)
     loop = {"batch_rule": "clients", "batch": 64.0, "loop_requests": 1280.0}
     first = simulate(64, 1280, prefill_of, most, step_of, 299, 16, seed=1)[0]
     assert value("time_to_first_token", **common, **loop) == pytest.approx(first, rel=0.10)
@@ -93,7 +93,7 @@ def test_clients_without_a_place_wait_as_in_a_simulation():
 
 def test_rounds_of_equal_answers_begin_together_where_prompts_come_first():
     common, prefill_of, most, step_of = system(2000, 200)
-    loop = {"batch_rule": "clients", "batch": 32.0, "loop_requests": 640.0, "prefill_first": 1.0, "equal_lengths": 1.0}
+    loop = {"batch_rule": "clients", "batch": 32.0, "loop_requests": 640.0, "prefill_first": True, "equal_lengths": True}
     found = evaluate("time_to_first_token", "time_per_output_token", **common, **loop)
     first, gap = simulate(32, 640, prefill_of, most, step_of, 199, 10**9, seed=1, spread=0.0)
     assert float(found["time_to_first_token"]) == pytest.approx(first, rel=0.05)

@@ -1,6 +1,4 @@
-"""Percentiles of serving: against a simulation request by request, limits, order, derivatives and flags."""
-
-import json
+"""Percentiles of serving: limits, order, derivatives and flags; `oracle` has simulations."""
 
 import numpy as np
 import pytest
@@ -16,10 +14,8 @@ from perfgrid.formulas.serving.distributions import (
     share_of_mixture,
 )
 from tests.inference.designs import evaluate, value
-from tests.inference.simulated import KINDS, SIMULATED, predicted, simulated
 
 NAMES = ("time_to_first_token", "time_per_output_token", "request_latency")
-TOLERANCE = np.array([0.10, 0.15, 0.25])  # of p50, p90, p99
 COMMON = {"model": "llama-3.1-8b", "batch_limit": 64.0, "prompt_tokens": 1000.0, "output_tokens": 200.0}
 
 
@@ -28,46 +24,6 @@ def percentiles(name, **design):
     names = [f"{name}_{p}" for p in Z]
     found = evaluate(*names, **design)
     return np.array([found[n] for n in names])
-
-
-# ---- against a simulation -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def errors():
-    """Prediction over simulation minus 1 of every stored system, by kind: [system, quantity, percentile]."""
-    stored = json.loads(SIMULATED.read_text())
-    return {kind: np.array([predicted(kind, s) / np.array(v) - 1 for s, v in stored[kind]]) for kind in KINDS}
-
-
-# share of the systems within the tolerance: p50, p90, p99 of first tokens, of times per token and of latencies
-WITHIN = {
-    "rate": [[0.80, 0.82, 0.82], [0.88, 0.90, 0.91], [0.86, 0.90, 0.92]],
-    "clients": [[0.80, 0.70, 0.86], [0.94, 0.90, 0.92], [0.86, 0.94, 0.94]],
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_most_systems_are_within_the_tolerance(errors, kind):
-    """10, 15 and 25 % of p50, p90 and p99; others have a percentile where the share that waits for a place ends."""
-    within = (np.abs(errors[kind]) <= TOLERANCE).mean(axis=0)
-    assert len(errors[kind]) >= (200 if kind == "rate" else 80)
-    assert (within >= np.array(WITHIN[kind])).all(), within.round(3)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_of_the_systems_are_within_a_few_per_cent(errors, kind):
-    assert (np.abs(np.median(errors[kind], axis=0)) <= 0.07).all()
-    assert (np.median(np.abs(errors[kind]), axis=0) <= 0.08).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", [0, 3, 9])
-def test_the_stored_simulations_are_those_of_the_simulation(kind, place):
-    """Some of them again, with other random numbers: the medians agree, and tails within the noise."""
-    seed, stored = json.loads(SIMULATED.read_text())[kind][place]
-    again = simulated(kind, seed, salt=1)
-    assert again == pytest.approx(np.array(stored), rel=0.15)
 
 
 def test_the_share_that_keeps_limits_is_that_of_the_percentiles():

@@ -92,7 +92,7 @@ def test_a_faster_machine_is_not_slower(design, rate, factor):
     base = float(point(design["model"], design["device"])[rate])
     slow_machine = evaluate(*LATENCIES, **design)
     fast_machine = evaluate(*LATENCIES, **design, **{rate: base * factor})
-    margin = 0.4**0.5 if rate.startswith("scale_") else 1e-9  # as in tests.physics.test_properties
+    margin = 0.4**0.5 if rate.startswith("scale_") else 1e-6  # chances are counted to a millionth; scale_: see training
     for name in LATENCIES:
         assert fast_machine[name] <= slow_machine[name] * (1 + margin), name
 
@@ -316,17 +316,17 @@ def test_a_user_says_that_a_software_was_ported():
     assert flagged(**stack, overrides={"device_vendor": "unstated"}) == {}
 
 
-def test_first_tokens_of_a_closed_loop_are_those_of_prompts_that_arrive_together():
-    """64 prompts of 100 tokens share one pass; of 6000 tokens each, one after the other fills passes of 8192 tokens.
+def test_an_iteration_holds_the_prompts_that_came_in_a_step():
+    """64 prompts of 100 tokens that start together share one pass; in a loop about one begins in three steps.
 
-    Where prompts arrive at random (rate) each is computed as it comes. The glosses say so.
+    Its iteration takes a bit longer than a step of the others. The glosses say so.
     """
     short = {"model": "llama-3.1-8b", "batch": 64.0, "prompt_tokens": 100.0, "output_tokens": 200.0}
-    static, loop = (evaluate("prefill_time", batch_rule=rule, **short) for rule in ("given", "concurrency"))
-    assert loop["prefill_time"] == pytest.approx(static["prefill_time"], rel=1e-12)
-    long = short | {"prompt_tokens": 6000.0, "batch_rule": "concurrency"}
-    many, full = evaluate("prefill_time", **long), evaluate("prefill_time", **long | {"prompt_tokens": 8192.0})
-    assert 0.9 * full["prefill_time"] < many["prefill_time"] < full["prefill_time"]
+    names = ("prefill_time", "prefill_sequences", "decode_step_time")
+    static, loop = (evaluate(*names, batch_rule=rule, **short) for rule in ("given", "concurrency"))
+    assert static["prefill_sequences"] == 64
+    assert loop["prefill_sequences"] == pytest.approx(64 / 199 / (1 - (1 - 1 / 199) ** 64))
+    assert loop["decode_step_time"] < loop["prefill_time"] < 1.5 * loop["decode_step_time"]
     glosses = (
         pg.load_catalog().variables["batch_rule"].meaning,
         registry().formulas["time_to_first_token"].meaning,

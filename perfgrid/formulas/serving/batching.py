@@ -346,10 +346,10 @@ def clients_prefill_load(served_rate, request_prefill_time, dp):
 
 
 @alternative(of="prefill_load", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch):
+def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share):
     """Part of its time that a replica spends on prefills."""
     step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
-    return 1 - step / whole
+    return (1 - step / whole) * occupied_share
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")

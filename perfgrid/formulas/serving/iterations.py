@@ -74,13 +74,14 @@ def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_t
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate):
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate, arrival_rate):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
-    None meet others where they are computed elsewhere, as each comes.
+    None meet others that arrive where steps are taken elsewhere, or not at all.
     """
     ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
-    return xp.maximum(ended * (1 - pools_are_separate), FEWEST)
+    alone = (arrival_rate > 0) & (decode_steps == 0)
+    return xp.maximum(xp.where(alone, 0.0, ended) * (1 - pools_are_separate), FEWEST)
 
 
 @formula(unit="1", source="little1961")
@@ -183,7 +184,7 @@ def prompts_of_a_round(
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 
-@formula(unit="s", source="agrawal2024sarathi")
+@formula(unit="1", source="agrawal2024sarathi")
 def going_on(mixed_iterations, prompts_of_an_iteration, lockstep_ranks, pools_are_separate):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
     others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * (1 - pools_are_separate)
@@ -237,7 +238,7 @@ def request_decode_time(
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = xp.maximum(mixed_iterations * prefill_time - request_prefill_time, 0.0)
+    own = xp.where(mixed_iterations > 0, xp.maximum(prefill_time - request_prefill_time, 0.0), 0.0)
     return (decode_step_time * decode_steps + own) / replica_batch
 
 

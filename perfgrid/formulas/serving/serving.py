@@ -27,7 +27,8 @@ def LABEL_loaded_step_time(
     """Time from step to step of a running sequence, prompts of others included: what Little's law leaves of its time."""
     under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
     shared = xp.maximum(under_way - first_time, 0.0) / xp.maximum(decode_steps, 1.0)
-    return xp.where(pools_are_separate > 0, at(decode_step_time, load=NODES[0]), shared)
+    alone = (pools_are_separate > 0) | (decode_steps == 0)
+    return xp.where(alone, at(decode_step_time, load=NODES[0]), shared)
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="clients", unit="s", source="little1961")
@@ -37,10 +38,10 @@ def clients_loaded_step_time(decode_step_time, interference):
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
-def rate_loaded_step_time(free_answer, crowd_answer, rate_crowd_answer_share, decode_steps):
+def rate_loaded_step_time(free_answer, crowd_answer, rate_crowd_answer_share, decode_steps, answering_step_time):
     """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
     mean = free_answer + rate_crowd_answer_share * (crowd_answer - free_answer)
-    return mean / xp.maximum(decode_steps, 1.0)
+    return xp.where(decode_steps > 0, mean / xp.maximum(decode_steps, 1.0), answering_step_time)
 
 
 @formula(unit="s", source="leviathan2023speculative")
@@ -101,11 +102,9 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 @formula(unit="s", source="pope2022inference")
 def time_to_first_token(first_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
-    """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
-    single ones, with what they wait for.
+    """Mean time from arrival to first token: by the rules given and run, of prompts that arrive together.
 
-    Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
-    those of its own prompt only.
+    By the others a request waits for the iterations that hold its own prompt, beside others that came in a step.
     """
     return queueing_time + first_time * mean_prefill_ratio + cache_transfer_time
 
