@@ -23,6 +23,8 @@ An example::
     found = measures([(run, simulate(system, run))])
     found["first_token"]["p99"].value, found["first_token"]["p99"].half  # s, half of the 90 % interval
 
+Such a run of 5,000 requests takes 0.1 to 0.5 CPU-seconds, up to 3 where hardly anything runs in a pipeline.
+
 Structures: ``Server(surface, policy, ranks=32)`` is a lockstep group, ``groups=4`` a pipeline of four stages (with
 ``shares`` of the surface), ``System(server, replicas=2)`` replicas, ``System(prefill, decode=server)`` two pools.
 Loads: `arriving` (open, ``variation`` of gaps 1 for Poisson), `of_clients` (N clients, M requests), `endless`.
