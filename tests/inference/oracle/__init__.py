@@ -4,7 +4,8 @@ Times of iterations come from perfgrid's own passes (`surface.of_design`) or are
 the simulation checks queues, not kernels. What is in the way:
 
 * `surface`: T(b, c, contexts) as tables; `policies`: how vLLM, SGLang and TensorRT-LLM put iterations together;
-* `engine`: one engine in plain steps, to be read; `skipping`: the same to the bit, many iterations at a time (default);
+* `server`: what an engine is given; `engine`: one in plain steps, to be read; `skipping`: the same to the bit, many
+  iterations at a time (the default; with `ranks`, and `circulating` for pipelines);
 * `system`: replicas, two pools, clients, front end; `traffic`: loads; `measures`: statistics with 90 % intervals;
 * `designs`: a design of perfgrid as a system; `systems`: drawn ones; ``python -m tests.inference.oracle`` stores what
   their requests see in ``simulated.json``; ``python -m tests.inference.oracle.compared`` sets the formulas beside it.
