@@ -177,11 +177,14 @@ def test_ties_need_double_precision():
     assert found["step_time"].item() == pg.evaluate(Study.make(**content, dtype="float64"))["step_time"].min().item()
 
 
-def test_stacks_that_nothing_tells_apart_are_said():
+def test_stacks_that_nothing_tells_apart_are_said(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text('[software.vllm-fork]\nextends = "vllm"\ntitle = "A fork"\nfront_end_time = "5 ms"\n')
+    asked = {"software": "vllm-fork", "catalog": [own]}
+    forked = pg.serve(MODEL, DEVICE, 1, **asked)
+    (note,) = forked.attrs["notes"]
+    assert note == "vllm would give the same: no difference is modelled in this question"
+    assert f"Note: {note}" in screen(forked)
     plain = pg.serve(MODEL, DEVICE, 1, software="vllm")
-    (note,) = plain.attrs["notes"]
-    assert note == "sglang would give the same: no difference is modelled in this question"
-    assert f"Note: {note}" in screen(plain)
-    other = pg.serve(MODEL, DEVICE, 1, software="sglang")
-    assert other["output_tokens_per_second"].item() == plain["output_tokens_per_second"].item()
-    assert pg.serve(MODEL, DEVICE, 1, software="vllm", rate=2.0).attrs["notes"] == []
+    assert forked["output_tokens_per_second"].item() == plain["output_tokens_per_second"].item()
+    assert pg.serve(MODEL, DEVICE, 1, rate=2.0, **asked).attrs["notes"] == []

@@ -93,7 +93,13 @@ def test_clients_without_a_place_wait_as_in_a_simulation():
 
 def test_rounds_of_equal_answers_begin_together_where_prompts_come_first():
     common, prefill_of, most, step_of = system(2000, 200)
-    loop = {"batch_rule": "clients", "batch": 32.0, "loop_requests": 640.0, "prefill_first": True, "equal_lengths": True}
+    loop = {
+        "batch_rule": "clients",
+        "batch": 32.0,
+        "loop_requests": 640.0,
+        "prefill_first": True,
+        "equal_lengths": True,
+    }
     found = evaluate("time_to_first_token", "time_per_output_token", **common, **loop)
     first, gap = simulate(32, 640, prefill_of, most, step_of, 199, 10**9, seed=1, spread=0.0)
     assert float(found["time_to_first_token"]) == pytest.approx(first, rel=0.05)

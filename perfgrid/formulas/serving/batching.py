@@ -75,7 +75,7 @@ def memory_tabulated_batch(most_sequences):
 
 @formula(unit="1", source="kwon2023vllm")
 def most_sequences(largest_batch, prompt_bound_batch, dp):
-    """Sequences that can run at once: as many as fit the memory and prompts leave room for, one per replica at least."""
+    """Sequences that can run at once: as many as memory and prompts leave room for, one per replica at least."""
     return xp.maximum(xp.minimum(largest_batch, prompt_bound_batch), dp)
 
 

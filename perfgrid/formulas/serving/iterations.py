@@ -15,7 +15,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 
 from .admission import came_together
-from .batching import NODES, REPLACED
+from .batching import NODES, ONE_BATCH, REPLACED
 from .latency import in_pass
 from .lockstep import most_prompts
 from .tabulated import at_met_batch
@@ -35,9 +35,12 @@ def given_mixed_iterations():
 
 
 @alternative(
-    of="mixed_iterations", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
+    of="mixed_iterations",
+    by="batch_rule",
+    label=("concurrency", "memory", "run", "rate"),
+    unit="1",
     source="agrawal2024sarathi",
-)  # fmt: skip
+)
 def LABEL_mixed_iterations(prompts_beside_steps, other_sequences_share):
     """Part of the steps that run beside prompts in an iteration that holds some."""
     return prompts_beside_steps * other_sequences_share
@@ -65,7 +68,7 @@ def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
 
 @formula(unit="1", source="agrawal2024sarathi")
 def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps):
-    """Sequences of n steps whose prompts mixed iterations have room for, c tokens a prompt: n·(room/c) in each group."""
+    """Sequences of n steps whose prompts of c tokens mixed iterations have room for: n·room/c in each group."""
     most = decode_steps * prefill_chunk_tokens * cp / computed_prompt_tokens * pp
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
 
@@ -105,8 +108,7 @@ def alone_rounds(round_prompts, prompts_of_a_round):
     return round_prompts / prompts_of_a_round
 
 
-@alternative(of="beginning_rounds", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="1",
-             source="little1961")  # fmt: skip
+@alternative(of="beginning_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
 def LABEL_beginning_rounds(alone_rounds):
     """Part of the rounds in which prompts begin: those of answers that end, whatever a round takes."""
     return alone_rounds
@@ -158,8 +160,7 @@ def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens):
     return xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0)
 
 
-@alternative(of="crowding", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="1",
-             source="little1961")  # fmt: skip
+@alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
 def LABEL_crowding():
     """Prompts of the busiest replica over those of an iteration: as many come in each."""
     return 1.0
@@ -269,8 +270,7 @@ def filling(crowding, prompt_room, busiest_prompts):
     return xp.minimum(crowding, xp.maximum(prompt_room / busiest_prompts, 1.0))
 
 
-@alternative(of="first_time", by="batch_rule", label=("given", "concurrency", "memory", "run", "clients"), unit="s",
-             source="pope2022inference")  # fmt: skip
+@alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
 def LABEL_first_time(prefill_time):
     """Time of the iterations that compute the prompts that a request waits for."""
     return at(prefill_time, load=NODES[0])

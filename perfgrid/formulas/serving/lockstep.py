@@ -41,7 +41,7 @@ def random_excess(mean, ranks):
 
 
 def largest_count(mean, ranks):
-    """The largest of n Poisson numbers of mean m, on average: the sum over j of 1 - P(N <= j)^n, beyond m = 3 normal."""
+    """The largest of n Poisson numbers of mean m, on average: 1 - P(N <= j)^n summed over j, beyond m = 3 normal."""
     m = xp.minimum(mean, MOST_COUNTED)
     term, below, found = xp.exp(-m), 0.0, 0.0
     for j in range(COUNTS):

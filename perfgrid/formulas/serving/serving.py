@@ -24,7 +24,7 @@ def given_loaded_step_time(decode_step_time):
 def LABEL_loaded_step_time(
     replica_batch, dp, request_capacity, first_time, decode_steps, decode_step_time, pools_are_separate
 ):
-    """Time from step to step of a running sequence, prompts of others included: what Little's law leaves of its time."""
+    """Time from step to step of a running sequence, prompts of others included: what Little's law leaves."""
     under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
     shared = xp.maximum(under_way - first_time, 0.0) / xp.maximum(decode_steps, 1.0)
     alone = (pools_are_separate > 0) | (decode_steps == 0)
@@ -58,7 +58,7 @@ def LABEL_queueing_time():
 
 @alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="vllm2026async")
 def LABEL_queued_iteration_time(loaded_step_time, batch_groups, asynchronous_scheduling, pools_are_separate):
-    """Wait of a request before its prefill, from the moment that a place is free: for what a host put together ahead."""
+    """Wait of a request from the moment that a place is free: for what a host put together ahead."""
     ahead = xp.where(asynchronous_scheduling, 1.0, 0.0) * (1 - pools_are_separate)
     return ahead * loaded_step_time / at(batch_groups, load=NODES[0])
 
