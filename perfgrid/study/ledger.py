@@ -46,9 +46,14 @@ class Input:
     why: str = "no output of this study depends on it"
 
     @property
+    def name(self) -> str:
+        """It with its value and by whom it is stated."""
+        return f"{self.quantity} = {self.value} ({self.by})"
+
+    @property
     def text(self) -> str:
         """What to say of one that nothing reads."""
-        return f"{self.quantity} = {self.value} ({self.by}) has no effect: {self.why}"
+        return f"{self.name} has no effect: {self.why}"
 
 
 def ledger(study: Study, origins: Mapping[str, Origin] | None = None, graph: Graph | None = None) -> list[Input]:
@@ -77,13 +82,25 @@ def unread(study: Study) -> list[Input]:
     return [one for one in (*_of_study(study, read), *_of_entries(study, read)) if not one.read]
 
 
-def _searched(study: Study) -> Graph:
-    """The formulas of the outputs, and of what else searches and pictures of the study name."""
+def stated(study: Study) -> list[Input]:
+    """What a study states itself, and of a user's entries what they state beyond those that they extend."""
+    read = read_by(study, study.graph())
+    return [*_of_study(study, read), *_of_entries(study, read)]
+
+
+def asked_for(study: Study) -> list[str]:
+    """The outputs, and what else searches and pictures of the study name."""
     words = set[str]()
     for table in (study.file.optimize, *study.file.view):
         words |= set(re.findall(r"\w+", table.model_dump_json())) if table is not None else set()
     more = words & set(study.registry.names()) - {*study.outputs, *study.space.names(), *_names(study)}
-    return asking(study, [*study.outputs, *sorted(more)]).graph() if more else study.graph()
+    return [*study.outputs, *sorted(more)]
+
+
+def _searched(study: Study) -> Graph:
+    """The formulas of the outputs, and of what else searches and pictures of the study name."""
+    asked = asked_for(study)
+    return asking(study, asked).graph() if len(asked) > len(study.outputs) else study.graph()
 
 
 def read_by(study: Study, graph: Graph) -> set[str]:
