@@ -18,7 +18,7 @@ from .samples import SAMPLE
 from .selection import asking
 from .space import TABLES
 from .study import Study, workloads
-from .tables import DEFAULTS, IMPLIED, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
+from .tables import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 
 Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
@@ -112,7 +112,7 @@ def read_by(study: Study, graph: Graph) -> set[str]:
     usual = USUAL_IN_SERVING if study.file.workload == "inference" else USUAL
     plain |= {name for table, name in usual.items() if table not in study.file.axes and not _zipped(study, table)}
     plain |= {name for table, name in OWN.items() if table in stated}
-    if {"io_wafer_price", "io_fab_energy"} & stated:
+    if any(variable.of == IO_NODE and variable.name in stated for variable in study.catalog.variables.values()):
         plain.add("io_process_node")
     return plain
 

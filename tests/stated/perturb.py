@@ -87,7 +87,7 @@ def _values(study: Study) -> dict[str, np.ndarray]:
 def ways(variable: Variable) -> tuple[str, ...]:
     """How a quantity may be stated."""
     if variable.of not in TABLES:
-        return WAYS["workload"] if variable.of != "io_node" else ()
+        return WAYS["workload"]
     return tuple(
         way for way in WAYS["entry"] if way != "bracket" or (variable.of == "device" and variable.axis is None)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import tomli_w
 
@@ -118,6 +119,7 @@ def test_only_what_moves_counts():
     assert moved(a=10.0)  # the constraint
     assert moved(b=2.5)
     assert moved(c=0.0)  # no value any more
+    assert replay(graph, before | {"c": 0.0})["share"] == np.inf  # as on a grid
     assert not moved()
 
 
