@@ -25,6 +25,7 @@ Origin = tuple[Status, str] | None  # of an input: its status, and by whom or fr
 MOST_LABELS = 4  # of an axis that are written out
 LAYOUT = "parallelism"
 REPLACED = "the study states it of all designs"
+OF_RESULTS = "prediction intervals"  # the one reader of quantities that works on studies; others work on questions
 FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the graph
 
 
@@ -147,7 +148,8 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
         yield Input(name, _with_unit(study, name, IMPLIED[by][name]), "implied", by, name in read)
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        one = Input(quantity, _with_unit(study, quantity, value), "stated", f"--set {key}", quantity in read)
+        used = quantity in read and study.catalog.variables[quantity].reader in ("", OF_RESULTS)
+        one = Input(quantity, _with_unit(study, quantity, value), "stated", f"--set {key}", used)
         yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 

@@ -23,7 +23,7 @@ from perfgrid.catalog.writing import value_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import replay_point
 from perfgrid.formulas import registry_of
-from perfgrid.study.ledger import read_by, unread
+from perfgrid.study.ledger import OF_RESULTS, read_by, unread
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import OWN as OWN_ENTRIES
@@ -95,8 +95,8 @@ def ways(variable: Variable) -> tuple[str, ...]:
 
 def outcome(variable: Variable, way: str) -> tuple[str, str]:
     """What becomes of a statement, and the design or the words that show it."""
-    if variable.reader:
-        return EXCEPTED, variable.reader
+    if variable.reader and (way == "own" or (way == "set" and variable.reader == OF_RESULTS)):
+        return EXCEPTED, variable.reader  # an entry serves questions as well, and results
     holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
     if way in ("own", "bracket"):
         holding = [name for name in holding if variable.of in BASES[name]["axes"]]
@@ -105,12 +105,12 @@ def outcome(variable: Variable, way: str) -> tuple[str, str]:
     others = (n for n in reading if not feels(n, variable.name))
     found = (REFUSED, "no design has such an entry")
     for name in chain(felt, others) if reading else holding[:1]:  # where it should matter, first
-        every = [(NAMED, "")]
+        tried = []
         for value in alternatives(variable, base(name)):
-            every.append(_stated(base(name), variable, way, value))
-            if every[-1][0] == CHANGED:
-                return every[-1]
-        tried = every[1:] or every
+            tried.append(_stated(base(name), variable, way, value))
+            if tried[-1][0] == CHANGED:
+                return tried[-1]
+        tried = tried or [(SILENT, "no other value")]
         found = max(found, *tried, key=lambda one: (REFUSED, NAMED, SILENT).index(one[0]))
         if all(one[0] == REFUSED and one[1].partition(": ")[2] == tried[0][1].partition(": ")[2] for one in tried):
             return tried[0]
@@ -239,6 +239,8 @@ def _vectors(variable: Variable, value: Any, others: list[Any]) -> Iterator[Any]
             yield {k: round(v) if variable.kind == "integer" else v for k, v in scaled.items()}
         yield {k: 1.0 for k in value}
         yield {k: 0.0 for k in value}
+    else:
+        yield dict.fromkeys(variable.labels, 1.0)
     yield from others[:6]
 
 

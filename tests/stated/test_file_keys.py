@@ -60,7 +60,7 @@ def layout(**changes):
 
 
 KEYS = {
-    "choices": (TRAINING, {**TRAINING, "choices": {"bubble_time": "gpipe"}}),
+    "choices": (TRAINING, {**TRAINING, "choices": {"bubble_time": "zb_h1"}}),
     "where": (layout(tp=[4, 8]), {**layout(tp=[4, 8]), "where": "tp < 8"}),
     "dtype": (TRAINING, {**TRAINING, "dtype": "float32"}),
     "outputs": (TRAINING, {**TRAINING, "outputs": ["training_steps", "memory_per_device"]}),
