@@ -11,6 +11,7 @@ import tomli_w
 import xarray as xr
 
 from perfgrid.analysis.best_of_study import at_points
+from perfgrid.analysis.idle_inputs import idle_inputs
 from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
@@ -22,7 +23,7 @@ from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import usual_entries
 
 from .amounts import FOLLOWS, taken_of_model
-from .effects import idle, without_effect
+from .effects import without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
@@ -58,6 +59,7 @@ def answered(
     """
     study = build_study(content, "the question", asked.catalog)
     stated = _named(asked, origins or {}, study.implied)
+    known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
@@ -77,7 +79,8 @@ def answered(
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
         first = {system: some[0] for (system, _), some in zip(of, rows, strict=True) if some}
-        warnings += idle(asked, content, study, first)
+        without = idle_inputs(study, [*first.values()], known)
+        warnings += [f"{one.name} has no effect on the best design" for one in without]
         rents = dict(zip(asked.devices, asked.rents, strict=False))
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         found |= _around(study, objective, least, rows, placed)
@@ -109,7 +112,7 @@ def answered(
         own = {asked.software} if asked.software else set(usual)
         if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
             notes += [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
-    inputs = [[one.quantity, one.value, one.status, one.by] for one in ledger(study, stated)]
+    inputs = [[one.quantity, one.value, one.status, one.by] for one in known]
     about |= {"notes": notes, "inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()

@@ -20,6 +20,7 @@ from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of, with_catalog
+from .effects import warnings_of
 from .launching import Launcher, best_labels
 from .options import (
     AsJson,
@@ -85,6 +86,7 @@ def best_command(
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     decisive, sense = minimize or maximize or "", "minimize" if minimize else "maximize"
     labels = best_labels(loaded, winners, decisive, sense) if launcher or assumptions else {}
+    warnings = warnings_of(loaded, winners)
     if as_json:
         designs = winner_rows(loaded, winners, choice)
         decides = {"objective": decisive, "sense": sense}
@@ -92,7 +94,7 @@ def best_command(
         about |= {"workload_parameters": loaded.file.workload_parameters, "overrides": loaded.file.overrides}
         about |= {"units": {n: str(winners[n].attrs.get("units", "1")) for n in loaded.outputs if n in winners}}
         inputs = {"inputs": assumptions_data(loaded, labels, decisive)} if assumptions else {}
-        print_json({**about, **decides, "best": designs, **inputs})
+        print_json({**about, **decides, "best": designs, "warnings": warnings, **inputs})
         return
     print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()

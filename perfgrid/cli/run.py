@@ -32,6 +32,7 @@ from perfgrid.study.file import Best
 from perfgrid.study.study import Study
 
 from .arguments import bytes_of, study_of
+from .effects import warnings_of
 from .options import AsJson, Dtype, Formulas, Overwrite, Rows, Settings, StudyFile, Wide
 from .saving import Target
 
@@ -133,13 +134,15 @@ def _report(
     winners = None
     if choice is not None and not streaming:
         winners = best(searched, choice.over, choice.minimize, choice.maximize, _labels(study, choice.at))
+    single = study.file.best is not None or study.space.points == 1
+    warnings = warnings_of(study, winners) if winners is not None and single else []
     counted, wanted = violations(result), study.file.pareto
     edge = None
     if wanted is not None and not streaming:
         edge = pareto(searched, maximize=wanted.maximize, over=wanted.over, at=_labels(study, wanted.at))
     if as_json:
         rows = winner_rows(study, winners, choice) if winners is not None and choice is not None else []
-        data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows}
+        data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows, "warnings": warnings}
         if edge is not None:
             shown = [name for name in study.outputs if edge[name].dims == (DESIGN,)]
             data["pareto"] = front_rows(study, edge, shown, "outputs")

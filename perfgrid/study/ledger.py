@@ -18,13 +18,14 @@ from .samples import SAMPLE
 from .selection import asking
 from .space import TABLES
 from .study import Study, workloads
-from .tables import DEFAULTS, IMPLIED, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
+from .tables import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 
 Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
 MOST_LABELS = 4  # of an axis that are written out
 LAYOUT = "parallelism"
 REPLACED = "the study states it of all designs"
+OF_RESULTS = "prediction intervals"  # the one reader of quantities that works on studies; others work on questions
 FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the graph
 
 
@@ -46,9 +47,14 @@ class Input:
     why: str = "no output of this study depends on it"
 
     @property
+    def name(self) -> str:
+        """It with its value and by whom it is stated."""
+        return f"{self.quantity} = {self.value} ({self.by})"
+
+    @property
     def text(self) -> str:
         """What to say of one that nothing reads."""
-        return f"{self.quantity} = {self.value} ({self.by}) has no effect: {self.why}"
+        return f"{self.name} has no effect: {self.why}"
 
 
 def ledger(study: Study, origins: Mapping[str, Origin] | None = None, graph: Graph | None = None) -> list[Input]:
@@ -77,13 +83,25 @@ def unread(study: Study) -> list[Input]:
     return [one for one in (*_of_study(study, read), *_of_entries(study, read)) if not one.read]
 
 
-def _searched(study: Study) -> Graph:
-    """The formulas of the outputs, and of what else searches and pictures of the study name."""
+def stated(study: Study) -> list[Input]:
+    """What a study states itself, and of a user's entries what they state beyond those that they extend."""
+    read = read_by(study, study.graph())
+    return [*_of_study(study, read), *_of_entries(study, read)]
+
+
+def asked_for(study: Study) -> list[str]:
+    """The outputs, and what else searches and pictures of the study name."""
     words = set[str]()
     for table in (study.file.optimize, *study.file.view):
         words |= set(re.findall(r"\w+", table.model_dump_json())) if table is not None else set()
     more = words & set(study.registry.names()) - {*study.outputs, *study.space.names(), *_names(study)}
-    return asking(study, [*study.outputs, *sorted(more)]).graph() if more else study.graph()
+    return [*study.outputs, *sorted(more)]
+
+
+def _searched(study: Study) -> Graph:
+    """The formulas of the outputs, and of what else searches and pictures of the study name."""
+    asked = asked_for(study)
+    return asking(study, asked).graph() if len(asked) > len(study.outputs) else study.graph()
 
 
 def read_by(study: Study, graph: Graph) -> set[str]:
@@ -95,7 +113,7 @@ def read_by(study: Study, graph: Graph) -> set[str]:
     usual = USUAL_IN_SERVING if study.file.workload == "inference" else USUAL
     plain |= {name for table, name in usual.items() if table not in study.file.axes and not _zipped(study, table)}
     plain |= {name for table, name in OWN.items() if table in stated}
-    if {"io_wafer_price", "io_fab_energy"} & stated:
+    if any(variable.of == IO_NODE and variable.name in stated for variable in study.catalog.variables.values()):
         plain.add("io_process_node")
     return plain
 
@@ -130,7 +148,8 @@ def _of_study(study: Study, read: set[str]) -> Iterator[Input]:
         yield Input(name, _with_unit(study, name, IMPLIED[by][name]), "implied", by, name in read)
     for key, value in study.settings.items():
         quantity = next((part for part in reversed(key.split(".")) if part in study.catalog.variables), key)
-        one = Input(quantity, _with_unit(study, quantity, value), "stated", f"--set {key}", quantity in read)
+        used = quantity in read and study.catalog.variables[quantity].reader in ("", OF_RESULTS)
+        one = Input(quantity, _with_unit(study, quantity, value), "stated", f"--set {key}", used)
         yield one if quantity not in study.stated else replace(one, read=False, why=REPLACED)
 
 

@@ -132,7 +132,7 @@ class SpaceBuilder:
         computed = {name for name, found in self.registry.formulas.items() if found.of is None}
         for key, value in self.file.workload_parameters.items():
             place = f"{self.name}, workload_parameters.{key}"
-            stated = [v.name for v in variables.values() if v.of not in TABLES]
+            stated = [v.name for v in variables.values() if v.of not in (*TABLES, IO_NODE)]
             if key not in stated:
                 if key in variables:
                     raise PerfgridError(
@@ -340,7 +340,8 @@ class SpaceBuilder:
                 values = [self._placed(variable, e.values[variable.name]) for e in entries]
                 found[(OWN_PREFIX if variable.name in derived else "") + variable.name] = np.array(values)
         if table == "device" and IO_NODE not in self.file.axes:
-            found |= io_columns(self.catalog, [str(e.values["io_process_node"]) for e in entries], self.needed, place)
+            nodes = [str(e.values["io_process_node"]) for e in entries]
+            found |= io_columns(self.catalog, nodes, self.needed - self.taken, place)
         for other in OWN if table == "device" else ():
             prefix = OWN_PREFIX if other in self.tables else ""
             found |= own_columns(self.catalog, other, names, self.needed - self.taken, prefix, place)

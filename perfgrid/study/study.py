@@ -27,7 +27,7 @@ from .checks import check_masked, check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .names import with_names
 from .space import TABLES, SpaceBuilder
-from .tables import NATIVE, OWN_PREFIX, STATED, label_in
+from .tables import IO_NODE, NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
 from .view import View
 from .view_checks import check_views, fitting_views
@@ -150,10 +150,9 @@ class Study:
             held = {v.of for v in self.catalog.variables.values() if v.name in names}
             for table in held & set(TABLES) & set(axis.columns):  # a device also names what the study has no need of
                 used[table] |= set(map(str, axis.columns[table])) - {NATIVE}
-            if {"io_wafer_price", "io_fab_energy"} & set(
-                axis.columns
-            ):  # the nodes of I/O dies, on an axis of their own or of devices
-                used["node"] |= set(map(str, axis.columns.get("io_process_node", axis.labels))) - {"none"}
+            if IO_NODE in held:  # the nodes of I/O dies, on an axis of their own or of devices
+                nodes = axis.labels if axis.name == IO_NODE else axis.columns.get("io_process_node", [])
+                used["node"] |= set(map(str, nodes)) - {"none"}
         for table, entry in self.defaults.items():
             used[table] |= {entry} - {NATIVE}
         cited = self.catalog.references

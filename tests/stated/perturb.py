@@ -9,11 +9,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from perfgrid.analysis.idle_inputs import Point
 from perfgrid.catalog import Catalog, Variable, load_catalog
 from perfgrid.catalog.loader import entry_of
 from perfgrid.catalog.schema import Kind
@@ -21,7 +23,7 @@ from perfgrid.catalog.writing import value_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import replay_point
 from perfgrid.formulas import registry_of
-from perfgrid.study.ledger import read_by, unread
+from perfgrid.study.ledger import OF_RESULTS, read_by, unread
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import OWN as OWN_ENTRIES
@@ -32,11 +34,10 @@ BASES: dict[str, dict[str, Any]] = {
     name: {"dtype": "float64", **own, "outputs": _FILE["outputs"].get(str(own["outputs"]), own["outputs"])}
     for name, own in _FILE["designs"].items()
 }
+CATALOGS = {name: load_catalog().with_values(own.pop("settings", {})) for name, own in BASES.items()}  # of designs
 CHANGED, REFUSED, NAMED, EXCEPTED, SILENT = "changed", "refused", "named", "excepted", "silent"
 WAYS = {"entry": ("set", "own", "bracket", "override", "axis"), "workload": ("parameter", "override", "axis")}
-EXCEPTIONS = {  # quantities of which a statement may be silent, and why
-    "lane_rate": "a limit on the neighbours of direct networks, which none of the designs reaches",
-}
+EXCEPTIONS: dict[str, str] = {}  # quantities of which a statement may be silent, and why
 LAYOUT = ("devices", "tp", "pp", "dp")
 OWN = "stated-here"  # name of an entry of a user's file
 
@@ -51,6 +52,11 @@ class Base:
     entries: Mapping[str, str]
 
     @cached_property
+    def design(self) -> Point:
+        """It, worked out, to look for what it feels."""
+        return Point.at(self.study, (0,) * len(self.study.space.axes), {})
+
+    @cached_property
     def values(self) -> dict[str, np.ndarray]:
         """Its outputs and constraints."""
         return _values(self.study)
@@ -59,10 +65,16 @@ class Base:
 @cache
 def base(name: str) -> Base:
     """A design of `BASES`, evaluated."""
-    study = build_study(BASES[name], name)
+    study = build_study(BASES[name], name, CATALOGS[name])
     read = frozenset(read_by(study, study.graph()))
     entries = entries_at(study.space, [0] * len(study.space.axes), TABLES, study.defaults)
     return Base(name, study, read, entries)
+
+
+@cache
+def feels(name: str, quantity: str) -> bool:
+    """Whether a design feels a quantity, which says where a statement should matter, and not whether it does."""
+    return base(name).design.feels(quantity) is True
 
 
 def _values(study: Study) -> dict[str, np.ndarray]:
@@ -75,7 +87,7 @@ def _values(study: Study) -> dict[str, np.ndarray]:
 def ways(variable: Variable) -> tuple[str, ...]:
     """How a quantity may be stated."""
     if variable.of not in TABLES:
-        return WAYS["workload"] if variable.of != "io_node" else ()
+        return WAYS["workload"]
     return tuple(
         way for way in WAYS["entry"] if way != "bracket" or (variable.of == "device" and variable.axis is None)
     )
@@ -83,21 +95,22 @@ def ways(variable: Variable) -> tuple[str, ...]:
 
 def outcome(variable: Variable, way: str) -> tuple[str, str]:
     """What becomes of a statement, and the design or the words that show it."""
-    if variable.reader:
-        return EXCEPTED, variable.reader
+    if variable.reader and (way == "own" or (way == "set" and variable.reader == OF_RESULTS)):
+        return EXCEPTED, variable.reader  # an entry serves questions as well, and results
     holding = [name for name in BASES if variable.of not in TABLES or variable.of in base(name).entries]
     if way in ("own", "bracket"):
         holding = [name for name in holding if variable.of in BASES[name]["axes"]]
     reading = [name for name in holding if variable.name in base(name).read]
-    reading.sort(key=lambda name: _current(variable, base(name)) == variable.default_value)  # where it is stated, first
+    felt = (n for n in reading if feels(n, variable.name))
+    others = (n for n in reading if not feels(n, variable.name))
     found = (REFUSED, "no design has such an entry")
-    for name in reading or holding[:1]:
-        every = [(NAMED, "")]
+    for name in chain(felt, others) if reading else holding[:1]:  # where it should matter, first
+        tried = []
         for value in alternatives(variable, base(name)):
-            every.append(_stated(base(name), variable, way, value))
-            if every[-1][0] == CHANGED:
-                return every[-1]
-        tried = every[1:] or every
+            tried.append(_stated(base(name), variable, way, value))
+            if tried[-1][0] == CHANGED:
+                return tried[-1]
+        tried = tried or [(SILENT, "no other value")]
         found = max(found, *tried, key=lambda one: (REFUSED, NAMED, SILENT).index(one[0]))
         if all(one[0] == REFUSED and one[1].partition(": ")[2] == tried[0][1].partition(": ")[2] for one in tried):
             return tried[0]
@@ -123,17 +136,17 @@ def _stated(own: Base, variable: Variable, way: str, value: Any) -> tuple[str, s
 
 def stated(own: Base, variable: Variable, way: str, value: Any) -> Study | None:
     """The study of a design with one statement more; None where the way is none for this design."""
-    content, catalog, name = BASES[own.name], load_catalog(), variable.name
+    content, catalog, name = BASES[own.name], CATALOGS[own.name], variable.name
     if way in ("parameter", "override"):
         table = {"parameter": "workload_parameters", "override": "overrides"}[way]
-        return build_study(_with(content, table, name, value), own.name)
+        return build_study(_with(content, table, name, value), own.name, catalog)
     if way == "axis":
-        return build_study(_with(content, "axes", name, [value]), own.name)
+        return build_study(_with(content, "axes", name, [value]), own.name, catalog)
     table, entry = cast(Kind, variable.of), own.entries.get(variable.of, "")
     if entry not in catalog.tables[table]:
         return None
     if way == "set":
-        return build_study(content, own.name, catalog_values={f"{variable.of}.{entry}.{name}": value})
+        return build_study(content, own.name, catalog, catalog_values={f"{variable.of}.{entry}.{name}": value})
     if variable.of not in content["axes"]:
         return None
     if way == "bracket":
@@ -226,13 +239,15 @@ def _vectors(variable: Variable, value: Any, others: list[Any]) -> Iterator[Any]
             yield {k: round(v) if variable.kind == "integer" else v for k, v in scaled.items()}
         yield {k: 1.0 for k in value}
         yield {k: 0.0 for k in value}
+    else:
+        yield dict.fromkeys(variable.labels, 1.0)
     yield from others[:6]
 
 
 def _current(variable: Variable, own: Base) -> Any:
     """What a design has of a quantity."""
     entry = own.entries.get(variable.of, "")
-    known = load_catalog().tables.get(variable.of, {})
+    known = CATALOGS[own.name].tables.get(variable.of, {})
     if entry in known and variable.name in known[entry].values:
         return known[entry].values[variable.name]
     space = own.study.space

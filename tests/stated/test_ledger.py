@@ -141,7 +141,7 @@ def test_what_options_replace_is_refused():
 def test_a_value_that_the_best_design_does_not_feel_is_named():
     answer = pg.train("llama-3.1-8b", "h100-sxm-80gb[peak_fp16_rate=0.5x]", 8)
     assert answer.attrs["warnings"] == [
-        "peak_fp16_rate of h100-sxm-80gb+peak_fp16_rate-0.5x has no effect on its best design"
+        "peak_fp16_rate = 494.7 TFLOP/s (device h100-sxm-80gb+peak_fp16_rate-0.5x) has no effect on the best design"
     ]
 
 

@@ -281,9 +281,14 @@ def replay(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name in graph.leaves:
         value = values[name]
-        results[name] = value if isinstance(value, (bool, np.ndarray)) else float(value)
+        results[name] = value if isinstance(value, (bool, np.ndarray)) else np.float64(value)
     with np.errstate(all="ignore"):
         for node in graph.nodes.values():
             value = np.asarray(node.function(*(results[a] for a in node.arguments)))
-            results[node.name] = value.item() if value.size == 1 else value
-    return results
+            results[node.name] = _scalar(value) if value.size == 1 else value
+    return {name: value.item() if isinstance(value, np.float64) else value for name, value in results.items()}
+
+
+def _scalar(value: np.ndarray) -> Any:
+    """One value: a number of NumPy, whose division by zero has a result as on arrays, or a truth value."""
+    return np.float64(value.item()) if value.dtype.kind == "f" else value.item()
