@@ -109,18 +109,32 @@ def replica_sequences(running_batch, decoding_replicas):
     return running_batch / decoding_replicas
 
 
+@formula(unit="1", source="little1961")
+def server_sequences(replica_sequences, lockstep_ranks):
+    """Sequences that run on average on replicas in lockstep, which serve together whoever comes."""
+    return replica_sequences * lockstep_ranks
+
+
+@formula(unit="1", source="kwon2023vllm")
+def server_places(places, lockstep_ranks):
+    """Sequences that replicas in lockstep can run at once."""
+    return places * lockstep_ranks
+
+
 @formula(unit="1", source="halfin1981")
-def full_share(replica_sequences, places, batch_gain, arrival_dispersion, load_fraction):
-    """Part of the time of steps in which every place of a replica is taken: 1/(1 + (1 - r)·(s·F(d)/f(d) - 1/3)).
+def full_share(server_sequences, server_places, batch_gain, arrival_dispersion, load_fraction):
+    """Part of the time of steps in which every place of a server is taken: 1/(1 + (1 - r)·(s·F(d)/f(d) - 1/3)).
 
     r is the load, s² = c·I/a the variance at c places, d the distance of the batch from c in standard deviations, by
     the ratio of the probabilities of the chain, F and f the normal distribution and its density; a third of a state
     lies between sums of whole numbers and the normal distribution (Ramanujan).
     """
-    batch = xp.minimum(xp.maximum(replica_sequences, 0.02), places * 0.999)
-    square = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
+    batch = xp.minimum(xp.maximum(server_sequences, 0.02), server_places * 0.999)
+    square = (
+        2 * batch_gain / arrival_dispersion * (server_places * xp.log(server_places / batch) - server_places + batch)
+    )
     distance = xp.sqrt(xp.minimum(square, 144.0))
-    below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(distance) / normal_density(distance)
+    below = xp.sqrt(server_places * arrival_dispersion / batch_gain) * normal_share(distance) / normal_density(distance)
     return 1 / (1 + (1 - xp.minimum(load_fraction, 1.0)) * xp.maximum(below - 1 / 3, 0.5))
 
 
@@ -145,16 +159,18 @@ def holding_variation(
 
 
 @formula(unit="s", source="cosmetatos1976")
-def crowd_wait(largest_request_rate, load_fraction, holding_variation, decoding_replicas, places):
+def crowd_wait(
+    largest_request_rate, load_fraction, holding_variation, decoding_replicas, server_places, lockstep_ranks
+):
     """Mean wait for a place of those that find none: (1 + v² + (1 - v²)·e)/2 over what is served beyond the arrivals.
 
     e = (1 - r)·(c - 1)·(√(4 + 5c) - 2)/(16·r·c) for c places at the load r, as the first of several places is not free
     that much sooner.
     """
     load = xp.minimum(xp.maximum(load_fraction, 1e-3), MOST_LOAD)
-    several = (1 - load) * (places - 1) * (xp.sqrt(4 + 5 * places) - 2) / (16 * load * places)
+    several = (1 - load) * (server_places - 1) * (xp.sqrt(4 + 5 * server_places) - 2) / (16 * load * server_places)
     alike = xp.maximum(1 - holding_variation, 0.0)
-    spare = largest_request_rate / decoding_replicas * (1 - load)
+    spare = largest_request_rate * lockstep_ranks / decoding_replicas * (1 - load)
     return (1 + holding_variation + alike * xp.minimum(several, 1.0)) / (2 * spare)
 
 
@@ -184,9 +200,9 @@ def by_arrival(own, *waits):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def idle_share(replica_sequences, lockstep_ranks):
-    """Part of the time in which a replica and those in lockstep with it have no sequence, as without waits (M/G/∞)."""
-    return xp.exp(-replica_sequences * lockstep_ranks)
+def idle_share(server_sequences):
+    """Part of the time in which a server has no sequence, as without waits (M/G/∞)."""
+    return xp.exp(-server_sequences)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -270,7 +286,7 @@ def rate_prefill_sojourn(
     crowd_wait,
     load_fraction,
     holding_variation,
-    places,
+    server_places,
     rate_first_time,
     mean_prefill_ratio,
 ):
@@ -278,7 +294,7 @@ def rate_prefill_sojourn(
 
     An iteration ends at any time after an arrival; beyond it, prompts wait that had no room in it.
     """
-    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
+    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, server_places)
     spread = crowd_wait * xp.sqrt(square)
     queued = (queued_iteration_time, 0.0, 0.0)
     step = added(wait_for_step(step_under_way, rate_held_time), queued)

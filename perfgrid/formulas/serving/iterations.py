@@ -130,7 +130,7 @@ def rate_beginning_rounds(
     prefill_passes,
     decode_step_time,
     added_time,
-    busiest_prompts,
+    prefill_sequences,
     lockstep_ranks,
     batch_groups,
     prompt_variation,
@@ -143,7 +143,7 @@ def rate_beginning_rounds(
     longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that
     of r. Where all places are taken, prompts follow answers that end.
     """
-    added = prefill_passes * added_time / busiest_prompts
+    added = prefill_passes * added_time / prefill_sequences
     share, rate = alone_rounds, round_prompts / (decode_step_time + alone_rounds * added)
     for _ in range(RATE_STEPS):
         longer = added * gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
@@ -168,12 +168,12 @@ def LABEL_crowding():
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
 def rate_crowding(
-    beginning_rounds, round_prompts, busiest_prompts, lockstep_ranks, batch_groups, prompt_variation, prompt_room
+    beginning_rounds, round_prompts, prefill_sequences, lockstep_ranks, batch_groups, prompt_variation, prompt_room
 ):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
     come = gathered(round_prompts / beginning_rounds, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
     full = only("load", NODES[-1])
-    return xp.maximum(come / busiest_prompts, 1.0) * (1 - full) + full
+    return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
 
 
 @formula(unit="1", source="little1961")
@@ -265,9 +265,9 @@ def met_first_time(prefill_time, added_time, filling, met_batch, node_batch):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def filling(crowding, prompt_room, busiest_prompts):
+def filling(crowding, prompt_room, prefill_sequences):
     """Prompts of the busiest replica over those of an iteration, as far as there is room in one."""
-    return xp.minimum(crowding, xp.maximum(prompt_room / busiest_prompts, 1.0))
+    return xp.minimum(crowding, xp.maximum(prompt_room / prefill_sequences, 1.0))
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
