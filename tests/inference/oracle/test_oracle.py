@@ -212,13 +212,13 @@ def test_one_request_more_than_clients_takes_two_rounds():
 def test_one_prompt_an_iteration_is_the_queue_of_pollaczek_and_khinchine(load, variation):
     """M/G/1: s·(1 + rho·(1 + v²)/(2·(1 - rho)))."""
     surface = synthetic(lambda b: STEP + 0 * b, lambda n: 2e-5 * n, tokens=32768, longest=32768)
-    run = arriving(load / PROMPT, Lengths(1000, 1, variation), 30_000, seed=1)
+    run = arriving(load / PROMPT, Lengths(1000, 1, variation), 20_000, seed=1)
     service = 2e-5 * run.prompt
     mean, second = service.mean(), np.mean(service**2)
     found = served(surface, run, places=1, tokens=32768)
     rate = len(run.arrival) / run.arrival[-1]
     wait = rate * second / (2 * (1 - rate * mean))
-    assert np.mean(found.first - run.arrival) == pytest.approx(mean + wait, rel=0.07)
+    assert np.mean(found.first - run.arrival) == pytest.approx(mean + wait, rel=0.08)
 
 
 @pytest.mark.parametrize(

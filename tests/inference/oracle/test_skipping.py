@@ -69,9 +69,9 @@ def histogram(result):
     return {key: weight for key, weight in found.items() if weight}
 
 
-@pytest.mark.parametrize("first", [0, 40, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, 25, pytest.param(50, marks=pytest.mark.slow)])
 def test_both_engines_agree_to_the_bit(first):
-    for seed in range(first, first + (40 if first < 80 else 1500)):
+    for seed in range(first, first + (25 if first < 50 else 1000)):
         system, load = drawn(seed)
         plain, skipping = (simulate(system, load, engine) for engine in (Engine, SkippingEngine))
         for name in ("arrival", "admitted", "first", "end"):
@@ -81,7 +81,7 @@ def test_both_engines_agree_to_the_bit(first):
 
 
 def test_gaps_add_up_to_the_times_of_answers():
-    for seed in range(40):
+    for seed in range(25):
         system, load = drawn(seed)
         found = simulate(system, load)
         answers = np.sum(found.end - found.first)
