@@ -200,9 +200,9 @@ def by_arrival(own, *waits):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def idle_share(server_sequences):
-    """Part of the time in which a server has no sequence, as without waits (M/G/∞)."""
-    return xp.exp(-server_sequences)
+def idle_share(server_sequences, pp):
+    """Part of the time in which the first stage of a server has no sequence, as without waits (M/G/∞)."""
+    return xp.exp(-server_sequences / pp)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -215,9 +215,8 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 @formula(unit="s", source="kleinrock1975queueing")
 def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
-    """Time of the steps that arrivals meet, of one group of a pipeline: none where others decode."""
-    groups = xp.minimum(xp.maximum(met_batch, 1.0), pp)
-    step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / groups
+    """Time of the steps that arrivals meet in the first stage of a pipeline: none where others decode."""
+    step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / pp
     return step * (1 - pools_are_separate)
 
 
