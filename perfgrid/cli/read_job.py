@@ -19,6 +19,7 @@ from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assu
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
+from perfgrid.jobs.engine_defaults import on_device_of
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
@@ -93,7 +94,7 @@ def read_job_command(
     known, device = on_device(known, on)
     count = given(devices, "devices", "--devices")
     asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
-    job = read_files(files, stated=stated, catalog=known, **asked)
+    job = on_device_of(read_files(files, stated=stated, catalog=known, **asked), device, known)
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
     for key, value, why in job.ignored:

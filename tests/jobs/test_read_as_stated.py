@@ -1,0 +1,43 @@
+"""What a job states, through the command line: counted, named as not counted, or refused; and what is taken instead."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perfgrid.jobs.engine_defaults import static_fraction
+from perfgrid.jobs.read import read_job
+from tests.fuzz.program import run
+
+
+def told(folder, text, *options, name="job.sh", on="h100-sxm-80gb"):
+    """What ``perfgrid read-job`` does with a file."""
+    (folder / name).write_text(text)
+    return run(folder, ["read-job", name, "--on", on, *options])
+
+
+def data(folder, text, *options, name="job.sh", on="h100-sxm-80gb"):
+    """The same as data."""
+    return json.loads(told(folder, text, *options, "--json", name=name, on=on).out)
+
+
+def test_the_default_of_the_engine_for_memory_is_taken_and_listed(tmp_path):
+    silent, stated = "vllm serve Qwen/Qwen3-8B", "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization "
+    cache = {text: data(tmp_path, text)["verdict"]["held"][0]["cache"] for text in (silent, f"{stated}0.9")}
+    assert cache[silent] == cache[f"{stated}0.9"] > data(tmp_path, f"{stated}0.8")["verdict"]["held"][0]["cache"]
+    assert "default of vLLM" in told(tmp_path, silent).out
+    assert read_job("vllm serve Qwen/Qwen3-8B --kv-cache-memory-bytes 8G").values["memory_fraction"] == 1
+
+
+def test_the_share_that_sglang_takes_depends_on_device_and_layout(tmp_path):
+    launch = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp {}"
+    shares = {}
+    for ranks, device in ((1, "h100-sxm-80gb"), (8, "h100-sxm-80gb"), (8, "h200")):
+        rows = data(tmp_path, launch.format(ranks), on=device)["assumed"]
+        (row,) = [row for row in rows if row["what"] == "static_memory_fraction"]
+        assert "default of SGLang" in row["why"]
+        shares[ranks, device] = float(row["value"])
+    assert shares[8, "h100-sxm-80gb"] < shares[1, "h100-sxm-80gb"] < shares[8, "h200"]
+    # of a device with 81,559 MiB: 512 + 1.5 x 8,192 + 2 x 512 + 8 x 128 MiB are not for weights and cache
+    assert static_fraction(81559, {"tp": 8}) == pytest.approx(1 - 14848 / 81559, abs=6e-4)
