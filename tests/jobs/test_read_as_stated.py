@@ -41,3 +41,26 @@ def test_the_share_that_sglang_takes_depends_on_device_and_layout(tmp_path):
     assert shares[8, "h100-sxm-80gb"] < shares[1, "h100-sxm-80gb"] < shares[8, "h200"]
     # of a device with 81,559 MiB: 512 + 1.5 x 8,192 + 2 x 512 + 8 x 128 MiB are not for weights and cache
     assert static_fraction(81559, {"tp": 8}) == pytest.approx(1 - 14848 / 81559, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tt.toml", '[model]\nname = "llama3"\nflavor = "70B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n'),
+        ("sg.sh", "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2\n"),
+        (
+            "axo.yaml",
+            "base_model: Qwen/Qwen3-32B\nsequence_len: 4096\nmicro_batch_size: 1\nadapter: lora\nlora_r: 16\n",
+        ),
+    ],
+)
+def test_another_model_than_that_of_the_file_is_refused(tmp_path, name, text):
+    found = told(tmp_path, text, "--model", "llama-3.1-8b", name=name)
+    assert found.status == 2
+    assert "not llama-3.1-8b: leave --model out" in found.err
+
+
+def test_a_name_that_no_catalog_has_may_be_told():
+    job = read_job("vllm serve /models/of-ours -tp 2", model="qwen3-8b")
+    assert job.model is not None
+    assert job.model.name == "qwen3-8b"
