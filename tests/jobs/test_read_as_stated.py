@@ -64,3 +64,20 @@ def test_a_name_that_no_catalog_has_may_be_told():
     job = read_job("vllm serve /models/of-ours -tp 2", model="qwen3-8b")
     assert job.model is not None
     assert job.model.name == "qwen3-8b"
+
+
+@pytest.mark.parametrize(
+    ("launch", "quantity", "value"),
+    [
+        ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 4", "tp", 4),
+        ("vllm serve $BEFORE Qwen/Qwen3-8B -tp 4", "tp", 4),
+        ("pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --bf16", "precision", "bf16"),
+        ("pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 2", "microbatch", 2),
+    ],
+)
+@pytest.mark.parametrize("more", ['"$@"', "$EXTRA", '"${ARGS[@]}"'])
+def test_words_that_are_not_read_take_nothing_away(launch, quantity, value, more):
+    unread = "EXTRA=$(cat extra.txt)\nARGS=($(cat args.txt))\n"
+    job = read_job(f"{unread}{launch} {more} ", model="qwen3-8b", devices=8 if "pretrain" in launch else None)
+    assert job.values[quantity] == value
+    assert job.model is not None
