@@ -221,14 +221,14 @@ def _flags(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
 
     Where the program takes pairs, a bare ``key=value`` that is no value of a flag is a setting, too.
     """
-    key, values = "", list[str]()
+    key, values, equals = "", list[str](), ""
     words = [part for word in words for part in _pieces(word)]
     words = [f"{word}.py" if before == "-m" else word for before, word in zip(["", *words], words, strict=False)]
     for word in [*words, "--"]:
         if word == "-m":
             continue
         if word.startswith("-") and not _is_number(word):
-            yield from _flag(key, _own_values(key, values, of))
+            yield from _flag(key, values if equals else _own_values(key, values, of))
             name, equals, value = word.partition("=")
             key, values = name.lstrip("-"), [value] if equals else []
         elif found := _CHOICE.fullmatch(word):  # a sub-command of tyro, such as activation-checkpoint:full

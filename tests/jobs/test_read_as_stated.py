@@ -71,13 +71,33 @@ def test_a_name_that_no_catalog_has_may_be_told():
     [
         ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 4", "tp", 4),
         ("vllm serve $BEFORE Qwen/Qwen3-8B -tp 4", "tp", 4),
-        ("pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --bf16", "precision", "bf16"),
-        ("pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 2", "microbatch", 2),
+        ("python pre.py --num-layers 36 --seq-length 64 --tensor-model-parallel-size 2 --bf16", "precision", "bf16"),
+        ("python pre.py --num-layers 36 --tensor-model-parallel-size 2 --bf16 --micro-batch-size 2", "microbatch", 2),
     ],
 )
 @pytest.mark.parametrize("more", ['"$@"', "$EXTRA", '"${ARGS[@]}"'])
 def test_words_that_are_not_read_take_nothing_away(launch, quantity, value, more):
     unread = "EXTRA=$(cat extra.txt)\nARGS=($(cat args.txt))\n"
-    job = read_job(f"{unread}{launch} {more} ", model="qwen3-8b", devices=8 if "pretrain" in launch else None)
+    job = read_job(f"{unread}{launch} {more} ", model="qwen3-8b", devices=8 if "pre.py" in launch else None)
     assert job.values[quantity] == value
     assert job.model is not None
+
+
+BRANCHES = """TP=$(cat tp.txt)
+if [ "$TP" -gt 4 ]; then
+  MORE="--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+else
+  MORE="--recompute-activations"
+fi
+"""
+COMMAND = "torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --seq-length 64 $MORE"
+
+
+@pytest.mark.parametrize("command", [COMMAND, f'srun bash -c "{COMMAND} --bf16"'], ids=["plain", "handed to a shell"])
+def test_recomputation_of_an_undecided_branch_is_asked_for(tmp_path, command):
+    text = f"{BRANCHES}{command}\n"
+    found = told(tmp_path, text, "--model", "llama-3.1-8b")
+    assert found.status == 2
+    assert "give --set recompute=..." in found.err
+    job = data(tmp_path, text, "--model", "llama-3.1-8b", "--set", "recompute=full")
+    assert job["values"]["recompute"] == "full"
