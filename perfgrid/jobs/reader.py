@@ -9,9 +9,10 @@ from typing import Any
 from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, nearest
 
+from .arguments import hyphenated
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change
+from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change, program_keys
 from .launcher import chosen
 from .lists import LISTS
 from .settings import Settings
@@ -105,9 +106,19 @@ class Reader:
                 if self._stop(key, text, told, how="state its effect with --set and "):
                     return
             why += near
+        elif not self._of_program(key):
+            told = f"{UNKNOWN} to perfgrid for {self.form.title}, though it begins like keys of the program"
+            why = told + self._near(key)
         elif why.startswith(UNMODELLED) and text.lower() == "false":
             why = f"{NOT_MODELLED}: not in effect with this value"
         self.ignored.append((shown, text, why))
+
+    def _of_program(self, key: str) -> bool:
+        """Whether a key that is left out may be one of the program: where all are listed, a pattern stands for them."""
+        if not self.form.complete or "." in key:
+            return True
+        plain = hyphenated(key).removeprefix("no-")
+        return not {hyphenated(key), plain}.isdisjoint(program_keys(self.form.name) | self.form.ignored_names)
 
     def _check_known(self, key: str, value: Any) -> None:
         """Stop at a value of a key that no case has."""
@@ -155,11 +166,9 @@ class Reader:
     def _near(self, key: str) -> str:
         """The names nearest to an unknown key: of the first few, as this takes time."""
         self.looked_up += 1
-        return (
-            ""
-            if self.looked_up > MOST_LOOKED_UP
-            else nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
-        )
+        if self.looked_up > MOST_LOOKED_UP:
+            return ""
+        return nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""

@@ -10,7 +10,17 @@ from typing import Any
 from perfgrid.catalog.reading import from_toml, read_text
 
 FOLDER = Path(__file__).with_name("formats")
-OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
+OF_ONE = (
+    "prefix",
+    "writes",
+    "written_since",
+    "dated",
+    "command",
+    "fixed",
+    "launchers",
+    "programs",
+    "complete",
+)  # not handed down
 JOINED = ("cases", "unpriced", "fallbacks", "needed", "refused", "products", "files")  # own rows, then inherited ones
 
 

@@ -101,3 +101,13 @@ def test_recomputation_of_an_undecided_branch_is_asked_for(tmp_path, command):
     assert "give --set recompute=..." in found.err
     job = data(tmp_path, text, "--model", "llama-3.1-8b", "--set", "recompute=full")
     assert job["values"]["recompute"] == "full"
+
+
+def test_a_flag_that_only_begins_like_known_ones_is_unknown(tmp_path):
+    known = f"{COMMAND} --bf16 --log-interval 5".replace("$MORE", "")
+    found = told(tmp_path, f"{known} --overlap-param-gatther --log-foo 1", "--model", "llama-3.1-8b")
+    assert "warning: --overlap-param-gatther is ignored: unknown" in found.err
+    assert "did you mean 'overlap-param-gather'" in found.err
+    assert "--log-foo" in found.err
+    assert "--log-interval" not in found.err
+    assert "100% of" not in found.out
