@@ -19,8 +19,8 @@ from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assu
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
-from perfgrid.jobs.engine_defaults import on_device_of
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
+from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
 from perfgrid.jobs.suggestions import aim_of

@@ -27,7 +27,7 @@ from .syntaxes import TABLES, Syntax
 from .tables import FOLDER, whole
 
 USUAL = "usual"  # of a quantity that the software states: what it states
-BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
+INSIDE, BETWEEN = "ici_", "dcn_"  # of an axis of a mesh: its part inside and between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}

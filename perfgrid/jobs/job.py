@@ -18,7 +18,8 @@ class Job:
 
     ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
     why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
-    ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``). ``pools``: the jobs of prefill and
+    ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``); ``domain``: devices of one by the
+    parts inside, 0 where the mesh has one domain. ``pools``: the jobs of prefill and
     decode where both are not of one layout; ``values`` are then those of decode. ``open``: quantities that a prediction
     needs and nothing states.
     """
@@ -32,6 +33,7 @@ class Job:
     assumed: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: list[tuple[str, str, str]] = field(default_factory=list)
     tiers: Mapping[str, int] = field(default_factory=dict)
+    domain: int = 0
     pools: Mapping[str, Job] = field(default_factory=dict)
     open: tuple[str, ...] = ()
 

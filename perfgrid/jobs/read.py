@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from perfgrid.catalog.reading import read_text
 from perfgrid.engine.errors import PerfgridError
 
 from .deployments import read_deployment
-from .formats import BETWEEN, USUAL, Format, format_of, glossary
+from .formats import BETWEEN, INSIDE, USUAL, Format, format_of, glossary
 from .job import Job
+from .kinds import UNMODELLED
 from .manifests import as_script
 from .models import model_in, named_model, of_named
 from .reader import Reader
@@ -161,8 +163,26 @@ def _job(
     axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
     tiers = {name: values[name] for name in axes if values.get(name)}
     assumed = [*reader.assumed, *origin]
-    job = Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    domain, crossing = _domain_of(form, values)
+    ignored = [*reader.ignored, *crossing]
+    job = Job(form, version, kept, entry, own, reader.understood, assumed, ignored, tiers, domain)
     return replace(job, open=tuple(reader.open))
+
+
+def _domain_of(form: Format, values: Mapping[str, Any]) -> tuple[int, list[tuple[str, str, str]]]:
+    """Devices of a scale-up domain by a mesh that has several, and keys that part it otherwise than ranks are placed.
+
+    Ranks fill a domain axis by axis, innermost first: outside an axis that goes on between domains none is within one.
+    """
+    axes = [tier.partition("=")[0] for tier in form.tiers]
+    inside, between = ([values.get(f"{side}{axis}") or 1 for axis in axes] for side in (INSIDE, BETWEEN))
+    if prod(between) == 1:
+        return 0, []
+    why = f"{UNMODELLED} change the time: ranks fill a domain axis by axis"
+    crossing = [i for i, size in enumerate(between) if size > 1 and prod(inside[i + 1 :]) > 1]
+    keys = {row.quantity: key for key, row in form.keys.items()}
+    names = [(keys[f"{BETWEEN}{axes[i]}"], str(between[i]), why) for i in crossing]
+    return prod(inside), [(form.shown(key), text, told) for key, text, told in names]
 
 
 def stated_values(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from perfgrid.jobs.engine_defaults import static_fraction
+from perfgrid.jobs.placed import static_fraction
 from perfgrid.jobs.read import read_job
 from tests.fuzz.program import run
 
@@ -111,3 +111,23 @@ def test_a_flag_that_only_begins_like_known_ones_is_unknown(tmp_path):
     assert "--log-foo" in found.err
     assert "--log-interval" not in found.err
     assert "100% of" not in found.out
+
+
+MESH = "model_name: llama3.1-8b\nremat_policy: full\nper_device_batch_size: 1\nmax_target_length: 2048\nhardware: gpu\n"
+
+
+def test_a_mesh_of_several_domains_is_placed_on_them(tmp_path):
+    def of(mesh, on="h100-sxm-80gb"):
+        return data(tmp_path, MESH + "".join(f"{key}: {size}\n" for key, size in mesh.items()), name="m.yml", on=on)
+
+    one = of({"ici_fsdp_parallelism": 32})
+    four = of({"ici_fsdp_parallelism": 2, "ici_tensor_parallelism": 2, "dcn_fsdp_parallelism": 8})
+    same = of({"ici_fsdp_parallelism": 16, "ici_tensor_parallelism": 2})
+    assert four["values"]["scale_up_size"] == 4
+    assert four["verdict"]["reached"]["step_time"]["value"] > same["verdict"]["reached"]["step_time"]["value"]
+    assert "scale_up_size" not in one["values"]
+    assert not four["verdict"]["uncounted"]
+    crossed = of({"ici_fsdp_parallelism": 4, "dcn_tensor_parallelism": 2})
+    assert crossed["verdict"]["uncounted"] == ["dcn_tensor_parallelism 2"]
+    larger = of({"ici_fsdp_parallelism": 16, "dcn_fsdp_parallelism": 2})
+    assert larger["verdict"]["uncounted"] == ["parts inside a domain 16"]

@@ -1,4 +1,4 @@
-"""Defaults of serving engines that depend on the device, which a launch does not name."""
+"""What a job takes on a device, which its files do not name: defaults of serving engines, domains of a mesh."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from perfgrid.catalog import Catalog
 
 from .job import Job
+from .kinds import UNMODELLED
 
 # SGLang, server_args.py: by the memory of a device in MiB, tokens of a chunk and the largest batch of a CUDA graph for
 # fewer than four devices that share it, and for four and more
@@ -29,16 +30,19 @@ MANY = 300
 
 
 def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
-    """A job of a server with what its engine takes on a device where the launch states nothing."""
+    """A job with what its program takes on a device where the files state nothing."""
     if job.pools:
         pools = {pool: on_device_of(one, device, catalog) for pool, one in job.pools.items()}
         values = job.values | {n: v for n, v in pools["decode"].values.items() if n not in job.values}
         rows = [row for one in pools.values() for row in one.assumed if row not in job.assumed]
         return replace(job, pools=pools, values=values, assumed=[*job.assumed, *_of_fractions(rows)])
-    if device is None or job.format.software != "sglang" or "static_memory_fraction" in job.values:
+    if device is None:
         return job
-    capacity = catalog.entry("device", device).values.get("hbm_capacity")
-    if not isinstance(capacity, float):
+    known = catalog.entry("device", device).values
+    if job.domain:
+        return _in_domains(job, known.get("scale_up_size"))
+    capacity = known.get("hbm_capacity")
+    if job.format.software != "sglang" or "static_memory_fraction" in job.values or not isinstance(capacity, float):
         return job
     share = static_fraction(capacity / 2**20, job.values)
     why = f"default of SGLang for {capacity / 2**30:.4g} GiB and this layout, to be read in its log"
@@ -46,6 +50,16 @@ def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
     return replace(
         job, values=job.values | stated, assumed=[*job.assumed, ("static_memory_fraction", f"{share:g}", why)]
     )
+
+
+def _in_domains(job: Job, most: Any) -> Job:
+    """A job on a mesh of several scale-up domains: of so many devices as lie inside one, if the device has as large."""
+    why = "implied by the mesh: the product of its parts inside a domain"
+    if isinstance(most, float) and most < job.domain:
+        ignored = ("parts inside a domain", str(job.domain), f"{UNMODELLED} change the time: domains have {most:g}")
+        return replace(job, ignored=[*job.ignored, ignored])
+    rows = [*job.assumed, ("scale_up_size", str(job.domain), why)]
+    return replace(job, values=job.values | {"scale_up_size": job.domain}, assumed=rows)
 
 
 def static_fraction(memory: float, values: Mapping[str, Any]) -> float:
