@@ -217,6 +217,7 @@ class Format(_Row):
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
+    taken: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # key -> its values that the software stack has
     name: str = ""
     engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
     bases: tuple[str, ...] = ()  # formats that it extends or includes

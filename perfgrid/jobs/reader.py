@@ -22,6 +22,7 @@ from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plai
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+AS_STACK = f"{NOT_MODELLED}: perfgrid takes what its software stack does"
 ALONE = {"chunks": "pp", "sequence_parallel": "tp"}  # without effect on one such rank
 MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
@@ -99,6 +100,9 @@ class Reader:
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
             if not off and self._stop(key, text, f"is {why}", row.quantity):
                 return
+        elif (usual := self.form.taken.get(key)) is not None:
+            same = text.lower() in usual or (FALSE[0] in usual and text.lower() in OFF)
+            why = AS_STACK if same else f"{UNMODELLED} change time or memory"
         elif why is None:
             why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
             if self.form.strict and (subject := could_change(key, text)):

@@ -45,7 +45,7 @@ def _including(content: dict[str, Any]) -> dict[str, Any]:
     """The table of a format with keys, cases and reasons of those that it includes, behind its own."""
     for name in content.pop("includes", []):
         other = whole(name)
-        for part in ("keys", "aliases"):
+        for part in ("keys", "aliases", "taken"):
             content[part] = {**other.get(part, {}), **content.get(part, {})}
         for part in ("cases", "unpriced", "files"):
             content[part] = [*content.get(part, []), *other.get(part, [])]

@@ -131,3 +131,44 @@ def test_a_mesh_of_several_domains_is_placed_on_them(tmp_path):
     assert crossed["verdict"]["uncounted"] == ["dcn_tensor_parallelism 2"]
     larger = of({"ici_fsdp_parallelism": 16, "dcn_fsdp_parallelism": 2})
     assert larger["verdict"]["uncounted"] == ["parts inside a domain 16"]
+
+
+TITAN = '[model]\nname = "llama3"\nflavor = "8B"\nconverters = ["float8"]\n[training]\nseq_len = 64\n'
+AXOLOTL = "base_model: Qwen/Qwen3-8B\nsequence_len: 64\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\nbf16: true\n"
+AXOLOTL += "lora_target_linear: true\n"
+FACTORY = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\n"
+FACTORY += "cutoff_len: 64\nbf16: true\nper_device_train_batch_size: 1\nlora_target: all\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "counted", "uncounted"),
+    [
+        ("tt.toml", TITAN, "[compile]\nenable = true\n", "[compile]\nenable = false\n"),
+        (
+            "tt.toml",
+            TITAN + '[activation_checkpoint]\nmode = "selective"\n',
+            'selective_ac_option = "op"\n',
+            'selective_ac_option = "2"\n',
+        ),
+        (
+            "tt.toml",
+            TITAN + "[quantize.linear.float8]\n",
+            "enable_fsdp_float8_all_gather = false\n",
+            "enable_fsdp_float8_all_gather = true\n",
+        ),
+        ("a.yaml", AXOLOTL, "liger_glu_activation: false\n", "liger_glu_activation: true\n"),
+        ("a.yaml", AXOLOTL, "", "peft_use_dora: true\n"),
+        ("a.yaml", AXOLOTL, "", "liger_fused_linear_cross_entropy: true\n"),
+        ("l.yaml", FACTORY, "", "enable_liger_kernel: true\n"),
+    ],
+)
+def test_what_the_stack_does_otherwise_is_named_beside_the_verdict(tmp_path, name, text, counted, uncounted):
+    more = ("--devices", "8")
+    assert not data(tmp_path, text + counted, *more, name=name)["verdict"]["uncounted"]
+    (told,) = data(tmp_path, text + uncounted, *more, name=name)["verdict"]["uncounted"]
+    assert told.rpartition(".")[2].split()[0] in uncounted
+
+
+def test_layers_of_another_kind_in_megatron_are_named(tmp_path):
+    found = told(tmp_path, f"{COMMAND} --fp8-format hybrid --transformer-impl local".replace("$MORE", "--bf16"))
+    assert "Not counted in this verdict: --transformer-impl local" in found.out
