@@ -38,6 +38,8 @@ def print_verdict(found: Verdict) -> None:
     if found.lacking:
         subject = "Throughput and latencies" if found.held else "Verdict"
         out.print(f"{subject}: {found.lacking}")
+    for note in found.notes:
+        out.print(f"Note: {note}")
     if found.uncounted:
         out.print(f"Not counted in this verdict: {', '.join(found.uncounted)}")
 

@@ -23,13 +23,11 @@ from .models import model_in, named_model, of_named
 from .reader import Reader
 from .recognise import backend_of, check_launched, recognised, with_files
 from .settings import settings_of
+from .surroundings import surroundings
 from .syntaxes import TABLES, syntax_of
 from .words import check_experts
 
 MOST_FILES = 20
-_MACHINE = re.compile(  # labels of Kubernetes and of clouds; a kind of Slurm's generic resources
-    r"\b(gpu\.product|gke-accelerator|gke-tpu-accelerator|instance-type|gres=gpu)[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]*)"
-)
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")
 
 
@@ -110,15 +108,15 @@ def read_job(
     catalog = catalog or load_catalog()
     if form.engines:
         read = partial(_job, given=given, model=model, catalog=catalog, which=None, ignore=ignore)
-        return _with_machine(read_deployment(texts, form, version, read, which), texts)
+        return _with_surroundings(read_deployment(texts, form, version, read, which), texts)
     given |= {} if devices is None else {"devices": devices}
-    return _with_machine(_job(texts, form, version, given, model, catalog, which, ignore), texts)
+    return _with_surroundings(_job(texts, form, version, given, model, catalog, which, ignore), texts)
 
 
-def _with_machine(job: Job, texts: Mapping[str, str]) -> Job:
-    """The job, with what its files say of the kind of machine among what is ignored: devices are those of --on."""
-    named = dict.fromkeys(found.groups() for text in texts.values() for found in _MACHINE.finditer(text))
-    rows = [(key, value, "names the machine: the device is that of --on") for key, value in named]
+def _with_surroundings(job: Job, texts: Mapping[str, str]) -> Job:
+    """The job, with what its files say beside its settings among what is ignored."""
+    rows = surroundings(texts, f"{job.format.title} {job.version}")
+    rows = [row for row in rows if row[0] not in job.stated]
     return replace(job, ignored=[*job.ignored, *rows]) if rows else job
 
 

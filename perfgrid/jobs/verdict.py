@@ -73,7 +73,8 @@ class Verdict:
 
     ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``fits`` and ``why_not``: of the
     job, None without a load; ``reached``: quantity -> value, low, high of 90 of 100 measurements; ``lacking``: what is
-    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known.
+    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known; ``notes``: of
+    its study.
     """
 
     device: str
@@ -86,6 +87,7 @@ class Verdict:
     reached: Mapping[str, tuple[float, float, float]] | None = None
     lacking: str = ""
     uncounted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def verdict_of(
@@ -134,7 +136,13 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
         reached[name] = (one.value, one.low, one.high)
     memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
     return replace(
-        found, memory=memory, capacity=capacity, fits=not why_not, why_not=tuple(why_not), reached=reached or None
+        found,
+        memory=memory,
+        capacity=capacity,
+        fits=not why_not,
+        why_not=tuple(why_not),
+        reached=reached or None,
+        notes=study.notes,
     )
 
 
@@ -230,5 +238,6 @@ def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog,
 def _uncounted(job: Job) -> tuple[str, ...]:
     """Keys of a job that would change its verdict, and that are not modelled or not known."""
     pools = [row for one in job.pools.values() for row in one.ignored]
-    rows = [row for row in pools or job.ignored if row[2].startswith((UNMODELLED, UNKNOWN))]
+    shared = [row for row in job.ignored if not pools or all(row[1:] != other[1:] for other in pools)]
+    rows = [row for row in (*pools, *shared) if row[2].startswith((UNMODELLED, UNKNOWN))]
     return tuple(dict.fromkeys(f"{key} {value}".strip() for key, value, _ in rows))

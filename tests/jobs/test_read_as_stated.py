@@ -172,3 +172,32 @@ def test_what_the_stack_does_otherwise_is_named_beside_the_verdict(tmp_path, nam
 def test_layers_of_another_kind_in_megatron_are_named(tmp_path):
     found = told(tmp_path, f"{COMMAND} --fp8-format hybrid --transformer-impl local".replace("$MORE", "--bf16"))
     assert "Not counted in this verdict: --transformer-impl local" in found.out
+
+
+def test_variables_of_the_environment_that_matter_are_named(tmp_path):
+    job = COMMAND.replace("$MORE", "--global-batch-size 64 --micro-batch-size 1 --bf16")
+    text = f"export NVTE_FLASH_ATTN=0; export NVTE_FUSED_ATTN=1\n# export NCCL_P2P_DISABLE=1\nNCCL_DEBUG=INFO {job}\n"
+    assert data(tmp_path, text, "--model", "llama-3.1-8b")["verdict"]["uncounted"] == ["NVTE_FLASH_ATTN 0"]
+    docker = "docker run -e VLLM_USE_V1=0 --env VLLM_LOGGING_LEVEL=INFO vllm/vllm-openai:v0.8.5 --model Qwen/Qwen3-8B"
+    found = data(tmp_path, docker)
+    assert found["verdict"]["uncounted"] == ["VLLM_USE_V1 0"]
+    assert [row["value"] for row in found["ignored"] if row["key"] == "image"] == ["vllm/vllm-openai:v0.8.5"]
+
+
+DRAFTS = "vllm serve Qwen/Qwen3-8B --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4}'"
+SPECULATIVE = """workload = "inference"
+outputs = ["time_per_output_token"]
+axes = { model = ["qwen3-8b"], device = ["h200"], parallelism = { devices = [1] } }
+workload_parameters = { prompt_tokens = 100, output_tokens = 100, batch = 8, draft_tokens = 3 }
+"""
+
+
+def test_drafts_without_a_share_that_is_accepted_are_told_beside_the_answer(tmp_path):
+    load = ("--set", "batch=8", "--set", "prompt_tokens=100", "--set", "output_tokens=100")
+    words = "draft_tokens is stated and draft_acceptance is not"
+    assert words in told(tmp_path, DRAFTS, *load).out
+    assert words in told(tmp_path, DRAFTS).out
+    assert words not in told(tmp_path, DRAFTS, *load, "--set", "draft_acceptance=0.7").out
+    (tmp_path / "s.toml").write_text(SPECULATIVE)
+    assert words in run(tmp_path, ["run", "s.toml"]).err
+    assert words not in run(tmp_path, ["run", "s.toml", "--set", "workload_parameters.draft_acceptance=0.5"]).err
