@@ -66,7 +66,8 @@ def assumptions(
             continue
         table = known.get(variable.of)
         status: Status = "assumed" if table is not None and table.status == "assumed" else "implied"
-        one = Input(variable.name, _value(study, name, index, variable), status, variable.of)
+        own = (origins or {}).get(variable.name) or (status, variable.of)
+        one = Input(variable.name, _value(study, name, index, variable), own[0], own[1])
         found[variable.name] = _assumption(study, one, effects, name)
     return _in_order(found.values())
 

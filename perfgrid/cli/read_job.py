@@ -23,8 +23,7 @@ from perfgrid.jobs.job import FILE, UNKNOWN, Job
 from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
-from perfgrid.jobs.suggestions import aim_of
-from perfgrid.jobs.verdict import study_of, verdict_of
+from perfgrid.jobs.verdict import inputs_of, verdict_of
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
@@ -110,11 +109,16 @@ def read_job_command(
     verdict = None if device is None else verdict_of(job, device, known, topology, software)
     inputs: tuple[Any, ...] = ()
     if assumptions:
-        if device is None or job.pools:
+        if device is None or verdict is None or job.pools:
             raise PerfgridError("--assumptions needs the device of the job (--on), and is for one pool")
-        study = study_of(job, study_content(job, device, topology, software), known)
+        context = verdict.held[0].context or 1 if verdict.held and verdict.lacking else 0
         runs: dict[str, Origin] = {"software": origin("--software", software, f"{job.format.title} runs on it")}
-        inputs = (study, {}, aim_of(job), job.origins(stated) | runs)
+        runs |= {"devices": ("stated", "--devices")} if count is not None else {}
+        runs |= (
+            {"prompt_tokens": None, "output_tokens": None, "batch_rule": None, "context_limit": None} if context else {}
+        )
+        if context or not verdict.lacking:  # else the verdict says what is to be stated
+            inputs = (*inputs_of(job, device, known, topology, software, context), job.origins(stated) | runs)
     if as_json:
         data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
         data |= {"inputs": assumptions_data(*inputs)} if inputs else {}

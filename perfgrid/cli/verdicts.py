@@ -49,6 +49,7 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     size = "byte"
     short = f"no: short by {number(held.short, size)} a device"
     yield "starts", "yes" if held.starts else short
+    yield "parameters", number(held.parameters, "1")
     yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device"
     yield "working space", f"{number(held.working + held.reserved, size)} a device, with what the software reserves"
     yield "cache", f"{number(held.cache, size)} a device, {held.cache_tokens:,} tokens a replica"
@@ -63,6 +64,8 @@ def _reached(found: Verdict) -> Iterator[tuple[str, str]]:
     """Rows about a job under its load, or a training job."""
     if found.fits is None:
         return
+    if found.parameters is not None and not found.held:
+        yield "parameters", number(found.parameters, "1")
     yield "fits", "yes" if found.fits else f"no: {found.why_not[0]}"
     if found.memory is not None and found.capacity is not None:
         short = found.memory - found.capacity

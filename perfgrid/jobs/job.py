@@ -55,7 +55,7 @@ class Job:
         ``settings``: quantities that the user states beside the files.
         """
         found: dict[str, Origin] = dict.fromkeys(self.values, ("implied", self.format.title))
-        found |= {name: ("assumed", why) for name, _, why in self.assumed}
+        found |= {name: _taken(why) for name, _, why in self.assumed}
         for key, _, meaning in self.understood:
             found |= {name: ("stated", key) for part in meaning.split(", ") if (name := part.partition(" = ")[0])}
         found |= {name: ("stated", f"--set {name}") for name in settings}
@@ -67,5 +67,11 @@ class Job:
         return replace(self, model=model, own=own)
 
 
+def _taken(why: str) -> Origin:
+    """The origin of a quantity that no key states, by what is told of it."""
+    return ("implied", why.removeprefix(IMPLIED)) if why.startswith(IMPLIED) else ("assumed", why)
+
+
 UNKNOWN = "unknown"
+IMPLIED = "implied by "
 FILE = "names a file that states the job"

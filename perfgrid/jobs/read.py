@@ -160,7 +160,8 @@ def _job(
     check_experts(kept, where)
     axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
     tiers = {name: values[name] for name in axes if values.get(name)}
-    assumed = [*reader.assumed, *origin]
+    told = {name for name, *_ in origin}  # says more than that it is as published
+    assumed = [*(row for row in reader.assumed if row[0] not in told), *origin]
     domain, crossing = _domain_of(form, values)
     ignored = [*reader.ignored, *crossing]
     job = Job(form, version, kept, entry, own, reader.understood, assumed, ignored, tiers, domain)

@@ -30,7 +30,7 @@ from .suggestions import AXIS, aim_of, with_own_model
 
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests", "pools", "prefill_replicas")
 HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
-HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity")
+HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity", "total_parameters")
 REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
@@ -46,7 +46,7 @@ class Held:
     ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
     longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
     take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
-    ``short``: bytes that it lacks to start.
+    ``short``: bytes that it lacks to start; ``parameters``: of the model.
     """
 
     pool: str
@@ -65,6 +65,7 @@ class Held:
     sequences: int
     starts: bool
     short: float
+    parameters: float
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Verdict:
 
     ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``fits`` and ``why_not``: of the
     job, None without a load; ``reached``: quantity -> value, low, high of 90 of 100 measurements; ``lacking``: what is
-    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known; ``notes``: of
-    its study.
+    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known; ``notes``:
+    of its study; ``parameters``: of the model, as its shape has them.
     """
 
     device: str
@@ -88,6 +89,7 @@ class Verdict:
     lacking: str = ""
     uncounted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    parameters: float | None = None
 
 
 def verdict_of(
@@ -113,6 +115,21 @@ def verdict_of(
     return replace(whole, reached={**whole.reached, **own})
 
 
+def inputs_of(
+    job: Job, device: str, catalog: Catalog, topology: str | None = None, software: str | None = None, context: int = 0
+) -> tuple[Study, dict[str, str], str]:
+    """A study of a job, the labels of its design, and what its inputs are weighed by.
+
+    With ``context`` of a server without a load: what it holds with requests of so many tokens. PerfgridError for what
+    the job lacks.
+    """
+    if not context:
+        return study_of(job, study_content(job, device, topology, software), catalog), {}, aim_of(job)
+    values = {n: v for n, v in job.values.items() if n not in (*LOAD, "context_limit")}
+    study = held_study(replace(job, values=values), [context], device, catalog, software)
+    return study, {AXIS: "n0"}, "cache_capacity"
+
+
 def study_of(job: Job, content: Mapping[str, Any], catalog: Catalog) -> Study:
     """The study of a job from its content; PerfgridError for what is wrong in it."""
     return build_study(content, "the job", with_own_model(job, catalog))
@@ -124,7 +141,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
     held = ("memory_per_device", "hbm_capacity")
-    outputs = [*names, *(() if job.pools else held)]
+    outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
     reached = {}
@@ -143,6 +160,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
         why_not=tuple(why_not),
         reached=reached or None,
         notes=study.notes,
+        parameters=None if job.pools else float(grid["total_parameters"].values),
     )
 
 
@@ -196,6 +214,7 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         int(of["largest_batch"]),
         short == 0 and context > 0,
         short,
+        of["total_parameters"],
     )
 
 
@@ -223,6 +242,11 @@ def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, so
 
 def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> xr.Dataset:
     """What a device of a server holds with requests of some lengths."""
+    return evaluate(held_study(job, lengths, device, catalog, software)).squeeze(drop=True)
+
+
+def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:
+    """The study of what a device of a server holds with requests of some lengths, on the axis of changes."""
     stated = {"prompt_tokens": 1, "output_tokens": 1, "batch_rule": "memory"}
     content: dict[str, Any] = study_content(replace(job, values=job.values | stated), device, None, software)
     content |= {"outputs": list(HELD)}
@@ -232,7 +256,7 @@ def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog,
     rows = {"prompt_tokens": [max(n - 1, 1) for n in lengths], "output_tokens": [1] * len(lengths)}
     axis = {"labels": [f"n{i}" for i in range(len(lengths))], "zip": rows}
     content |= {"workload_parameters": parameters, "axes": content["axes"] | {AXIS: axis}}
-    return evaluate(build_study(content, "the job", with_own_model(job, catalog))).squeeze(drop=True)
+    return build_study(content, "the job", with_own_model(job, catalog))
 
 
 def _uncounted(job: Job) -> tuple[str, ...]:

@@ -184,7 +184,7 @@ def test_variables_of_the_environment_that_matter_are_named(tmp_path):
     assert [row["value"] for row in found["ignored"] if row["key"] == "image"] == ["vllm/vllm-openai:v0.8.5"]
 
 
-DRAFTS = "vllm serve Qwen/Qwen3-8B --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4}'"
+DRAFTS = 'vllm serve Qwen/Qwen3-8B --speculative-config \'{"method": "ngram", "num_speculative_tokens": 4}\''
 SPECULATIVE = """workload = "inference"
 outputs = ["time_per_output_token"]
 axes = { model = ["qwen3-8b"], device = ["h200"], parallelism = { devices = [1] } }
@@ -196,8 +196,60 @@ def test_drafts_without_a_share_that_is_accepted_are_told_beside_the_answer(tmp_
     load = ("--set", "batch=8", "--set", "prompt_tokens=100", "--set", "output_tokens=100")
     words = "draft_tokens is stated and draft_acceptance is not"
     assert words in told(tmp_path, DRAFTS, *load).out
-    assert words in told(tmp_path, DRAFTS).out
     assert words not in told(tmp_path, DRAFTS, *load, "--set", "draft_acceptance=0.7").out
     (tmp_path / "s.toml").write_text(SPECULATIVE)
     assert words in run(tmp_path, ["run", "s.toml"]).err
     assert words not in run(tmp_path, ["run", "s.toml", "--set", "workload_parameters.draft_acceptance=0.5"]).err
+
+
+def inputs(folder, text, *options, name="job.sh"):
+    """The inputs of a job: status and where each comes from."""
+    found = data(folder, text, *options, "--assumptions", name=name)["inputs"]
+    return {one["quantity"]: (one["status"], one["by"]) for one in found}
+
+
+def test_the_inputs_of_a_server_without_a_load(tmp_path):
+    text = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 4 --max-running-requests 64"
+    found = inputs(tmp_path, text)
+    assert found["tp"] == ("stated", "--tp-size")
+    assert found["batch_limit"] == ("stated", "--max-running-requests")
+    assert found["dp"] == ("implied", "dp 1 = attention_dp 1 x replicas 1")
+    assert "prompt_tokens" not in found
+    shown = told(tmp_path, text, "--assumptions").out
+    assert "starts" in shown
+    assert "Inputs of the job" in shown
+
+
+def test_what_a_key_states_in_other_words_is_stated_by_it(tmp_path):
+    found = inputs(tmp_path, AXOLOTL, "--devices", "8", name="a.yaml")
+    assert found["lora_rank"] == ("stated", "lora_r")
+    assert found["devices"] == ("stated", "--devices")
+    assert found["dp"][0] == "implied"
+    found = inputs(tmp_path, TITAN.replace("seq_len", "local_batch_size = 4\nseq_len"), "--devices", "8", name="t.toml")
+    assert found["microbatch"] == ("stated", "training.local_batch_size")
+
+
+def test_the_shape_that_a_job_states_is_among_its_inputs(tmp_path):
+    shape = "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --ffn-hidden-size 4096 --vocab-size 32000"
+    job = COMMAND.replace("$MORE", f"--global-batch-size 64 --micro-batch-size 1 --bf16 {shape}")
+    found = inputs(tmp_path, job)
+    assert found["layers"] == ("stated", "--num-layers")
+    assert found["ffn_size"] == ("stated", "--ffn-hidden-size")
+    verdict = data(tmp_path, job)["verdict"]
+    matrices = 8 * (4 * 1024**2 + 2 * 1024 * 4096) + 32000 * 1024
+    assert verdict["parameters"] == pytest.approx(matrices, rel=0.01)
+
+
+def test_reasons_are_about_what_is_stated(tmp_path):
+    """No reason denies a key that stands there, and none names what does not."""
+    mesh = told(tmp_path, f"{MESH}ici_fsdp_parallelism: 8\n", name="m.yml").out
+    assert "no remat_policy" not in mesh
+    assert "not by remat_policy full" in mesh
+    off = told(tmp_path, f"{AXOLOTL}flash_attention: false\n", "--devices", "8", name="a.yaml").out
+    assert "is off: flash_attention = true holds" in off
+    assert "DeepSpeed" not in off
+    served = data(tmp_path, "vllm serve Qwen/Qwen2.5-72B-Instruct-AWQ -tp 4 --dtype float16")
+    assert [row["value"] for row in served["assumed"] if row["what"] == "weight_precision"] == ["int4"]
+    assert served["values"]["precision"] == "fp16"
+    eight = data(tmp_path, f"{COMMAND} --fp8-format hybrid --bf16".replace("$MORE", ""), "--model", "llama-3.1-8b")
+    assert {row["key"]: row["as"] for row in eight["understood"]}["--bf16"] == "with --fp8-format"
