@@ -20,6 +20,7 @@ from .explain import elasticities_at
 from .number_text import number
 
 DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %
+CHANGED = "+"  # in the name of an entry: what follows, a question states otherwise
 PAID = ("price",)  # tables of which every amount is shown, whether it decides or not
 
 
@@ -60,6 +61,10 @@ def assumptions(
     listed = sorted(ledger(study, origins), key=lambda one: one.read)  # of two statements the one that counts
     known = {one.quantity: _here(one, entries) for one in listed if _concerns(one, entries)}
     found = {name: _assumption(study, one, effects) for name, one in known.items()}
+    for one in listed:  # by an option, of an entry that other designs have
+        if one.entry is not None and one.by.startswith("--") and not _concerns(one, entries):
+            place = f"{one.quantity} of {one.entry[1].partition(CHANGED)[0]}"
+            found[place] = replace(_assumption(study, one, {}), quantity=place)
     for name in study.graph().leaves:
         variable = given(study.catalog.variables, name)
         if variable is None or variable.name in found or variable.of not in entries:

@@ -166,7 +166,8 @@ def train(
         },
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
-    words = [f"{rounded(tokens)} tokens in {steps}", f"{precision}{' with mx scales' if scaled else ''}"]
+    scales = "".join(f" with {scaling} scales" for scaling in scaled.values())
+    words = [f"{rounded(tokens)} tokens in {steps}", f"{precision}{scales}"]
     words += [f"adapters of rank {lora} (LoRA)"] if lora else []
     words += [f"within {within if isinstance(within, str) else f'{within:g} s'}"] if within is not None else []
     words += [f"for at most {budget if isinstance(budget, str) else f'{budget:,g} $'}"] if budget is not None else []

@@ -57,7 +57,8 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     whose = "" if held.stated else " of the model" if held.limit else "; the limit of the model is not known"
     yield "longest context", f"{held.context:,}{of} tokens{whose}"
     if held.limit:
-        yield "sequences at full length", f"{held.sequences:,}"
+        on = f" on {held.replicas:,} replicas" if held.replicas > 1 else ""
+        yield "sequences at full length", f"{held.sequences:,}{on}"
 
 
 def _reached(found: Verdict) -> Iterator[tuple[str, str]]:

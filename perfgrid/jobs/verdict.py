@@ -101,6 +101,7 @@ def verdict_of(
     if serving and job.model is not None:
         pools = job.pools or {"": job}
         found = replace(found, held=tuple(held_by(p, one, device, catalog, software) for p, one in pools.items()))
+        found = replace(found, notes=tuple(dict.fromkeys(filter(None, map(_beyond_model, pools.values())))))
     try:
         content = study_content(job, device, topology, software)
     except PerfgridError as error:
@@ -159,7 +160,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
         fits=not why_not,
         why_not=tuple(why_not),
         reached=reached or None,
-        notes=study.notes,
+        notes=(*found.notes, *study.notes),
         parameters=None if job.pools else float(grid["total_parameters"].values),
     )
 
@@ -222,6 +223,13 @@ def _published(job: Job) -> int:
     """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
     known: Mapping[str, Any] = job.model.values if job.model else {}
     return int(known.get("published_context") or known.get("context_length") or 0)
+
+
+def _beyond_model(job: Job) -> str:
+    """What to say of a server that should take longer requests than its model is published for; empty for others."""
+    asked, known = int(job.values.get("context_limit", 0) or 0), _published(job)
+    title = job.model.title if job.model else ""
+    return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 
 
 def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:

@@ -253,3 +253,16 @@ def test_reasons_are_about_what_is_stated(tmp_path):
     assert served["values"]["precision"] == "fp16"
     eight = data(tmp_path, f"{COMMAND} --fp8-format hybrid --bf16".replace("$MORE", ""), "--model", "llama-3.1-8b")
     assert {row["key"]: row["as"] for row in eight["understood"]}["--bf16"] == "with --fp8-format"
+
+
+def test_a_longer_context_than_that_of_the_model_is_told(tmp_path):
+    words = "Note: Qwen3 8B is made for 40,960 tokens, a request may have 262,144"
+    assert words in told(tmp_path, "vllm serve Qwen/Qwen3-8B --max-model-len 256K").out
+    assert words in told(tmp_path, "vllm serve Qwen/Qwen3-8B --max-model-len 262144").out
+    assert "Note: " not in told(tmp_path, "vllm serve Qwen/Qwen3-8B --max-model-len 32768").out
+
+
+def test_sequences_of_all_replicas_are_told_as_theirs(tmp_path):
+    one, three = (f"vllm serve Qwen/Qwen3-8B --max-model-len 8192 -dp {n}" for n in (1, 3))
+    assert " on 3 replicas" in told(tmp_path, three).out
+    assert "replicas" not in told(tmp_path, one).out

@@ -57,3 +57,14 @@ def test_the_inputs_of_a_study_without_a_design(tmp_path):
         assert line in told.out
     assert "sequence_length" in told.out
     assert run(tmp_path, ["best", "s.toml", "--launch", "megatron-lm"]).status == 2
+
+
+def test_what_is_stated_of_a_device_that_is_not_the_best_is_listed(tmp_path):
+    devices = ["--on", "h200[hbm_bandwidth=6 TB/s],b200", "--devices", "8"]
+    found = run(tmp_path, ["train", "llama-3.1-8b", *devices, "--precision", "nvfp4", "--assumptions", "--json"])
+    rows = {one["quantity"]: one for one in json.loads(found.out)["inputs"]}
+    assert rows["device"]["value"] == "b200"
+    told = rows["hbm_bandwidth of h200-sxm-141gb"]
+    assert (told["status"], told["value"], told["effects"]) == ("stated", "6 TB/s", {})
+    assert (rows["scaling"]["status"], rows["scaling"]["value"]) == ("stated", "nvfp4")
+    assert (rows["precision"]["status"], rows["precision"]["value"]) == ("stated", "fp4")
