@@ -216,7 +216,10 @@ def question(
     entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, spelled[device] = catalog.named("device", device)
+        catalog, found = catalog.named("device", device)
+        if twice := next((other for other, name in spelled.items() if name == found and other != device), ""):
+            raise PerfgridError(f"{twice} and {device} are one device: name it once")
+        spelled[device] = found
     named = list(dict.fromkeys(spelled.values()))
     if topology is not None:
         catalog, topology = catalog.named("topology", topology)

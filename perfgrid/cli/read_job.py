@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
+from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
@@ -91,9 +92,16 @@ def read_job_command(
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     known, device = on_device(known, on)
+    own = None
+    if model is not None and Path(model).exists() and model not in known.tables["model"]:
+        own, remarks = model_with_remarks(known, model)
+        known, model = known.with_entry(own), own.name
+        for remark in remarks:
+            err.print(f"note: {remark}")
     count = given(devices, "devices", "--devices")
     asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
     job = on_device_of(read_files(files, stated=stated, catalog=known, **asked), device, known)
+    job = job if own is None else replace(job, own=True)  # no catalog has it
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
     for key, value, why in job.ignored:

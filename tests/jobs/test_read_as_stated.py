@@ -266,3 +266,22 @@ def test_sequences_of_all_replicas_are_told_as_theirs(tmp_path):
     one, three = (f"vllm serve Qwen/Qwen3-8B --max-model-len 8192 -dp {n}" for n in (1, 3))
     assert " on 3 replicas" in told(tmp_path, three).out
     assert "replicas" not in told(tmp_path, one).out
+
+
+def test_of_a_flag_that_stands_twice_the_first_is_told(tmp_path):
+    job = COMMAND.replace("$MORE", "--global-batch-size 64 --micro-batch-size 1 --bf16 --global-batch-size 32")
+    found = data(tmp_path, job, "--model", "llama-3.1-8b")
+    assert found["values"]["global_batch"] == 32
+    assert ["global-batch-size before", "64"] in [[row["key"], row["value"]] for row in found["ignored"]]
+
+
+def test_a_configuration_of_a_model_may_be_named(tmp_path):
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "hidden_size": 512}
+    config |= {"intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
+    config |= {"vocab_size": 1000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "config.json").write_text(json.dumps(config))
+    job = COMMAND.replace("$MORE", "--global-batch-size 64 --micro-batch-size 1 --bf16")
+    found = told(tmp_path, job, "--model", "small/config.json", "-o", "s.toml")
+    assert "fits" in found.out
+    assert run(tmp_path, ["best", "s.toml"]).status == 0

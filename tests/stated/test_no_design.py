@@ -68,3 +68,28 @@ def test_what_is_stated_of_a_device_that_is_not_the_best_is_listed(tmp_path):
     assert (told["status"], told["value"], told["effects"]) == ("stated", "6 TB/s", {})
     assert (rows["scaling"]["status"], rows["scaling"]["value"]) == ("stated", "nvfp4")
     assert (rows["precision"]["status"], rows["precision"]["value"]) == ("stated", "fp4")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "llama-3.1-8b", "--on", "h200", "--devices", "8", "--precision", "int4"], "nvfp4"),
+        (["train", "llama-3.1-8b", "--on", "b200,B200", "--devices", "8"], "b200 and B200 are one device"),
+        (["train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--price", "cheap"], "'3.35 USD/h'"),
+        (["best", "s.toml", "--set", "dtype=float32", "--set", "dtype=float64"], "--set dtype stands twice"),
+    ],
+)
+def test_what_is_stated_twice_or_otherwise_is_refused(tmp_path, words, told):
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(STUDY))
+    found = run(tmp_path, words)
+    assert found.status == 2
+    assert told in found.err
+
+
+def test_words_of_users_are_understood(tmp_path):
+    question = ["train", "llama-3.1-8b", "--on", "b200[HBM_Bandwidth=6 TB/s]", "--devices", "8"]
+    found = run(tmp_path, [*question, "--price", "$2.10/h", "--budget", "500k"])
+    assert "for at most 500k $" in " ".join(found.out.split())
+    assert "b200+hbm_bandwidth-6TBs" in found.out
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(STUDY))
+    assert run(tmp_path, ["best", "s.toml", "--top", "5"]).out.count("none (a)") == 1
