@@ -33,7 +33,7 @@ def _of(text: str, title: str) -> Iterator[tuple[str, str, str]]:
         yield found[1], found[2], "names the machine: the device is that of --on"
     for found in _IMAGE.finditer(text):
         yield "image", found[1], f"names a version of its own: read as {title}"
-    values = dict(found.groups() for found in _VARIABLE.finditer(text))
+    values = {found[1]: found[2] for found in _VARIABLE.finditer(text)}
     rows = [(name, value) for name, value in values.items() if not _as_taken(name, value)]
     for name, value in rows[:MOST]:
         yield name, value, f"{UNMODELLED} change the time: a variable of the environment"
