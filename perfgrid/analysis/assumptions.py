@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from .explain import elasticities_at
 from .number_text import number
 
 DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %
+CHANGED = "+"  # in the name of an entry: what follows, a question states otherwise
 PAID = ("price",)  # tables of which every amount is shown, whether it decides or not
 
 
@@ -42,33 +43,44 @@ class Assumption:
 
 def assumptions(
     study: Study,
-    at: Mapping[str, Any],
+    at: Mapping[str, Any] | None,
     of: Sequence[str],
     origins: Mapping[str, Origin] | None = None,
 ) -> list[Assumption]:
     """Every input of a design: what is stated, what follows from it, what is assumed; what decides first in each.
 
     ``at``: a label of every axis; ``of``: outputs, of whose elasticities every input has its own; ``origins``: as of
-    `ledger`. Numbers alone have elasticities. Errors as of `explain`.
+    `ledger`. Numbers alone have elasticities. Without a design those of the study, and what they move is not known.
+    Errors as of `explain`.
     """
+    if at is None:
+        return _in_order(_assumption(study, one, {}) for one in ledger(study, origins))
     index = index_of(study.space, at)
     effects = {name: _whole(elasticities_at(study, index, name)) for name in of}
     entries = entries_at(study.space, index, TABLES, study.defaults)
     listed = sorted(ledger(study, origins), key=lambda one: one.read)  # of two statements the one that counts
     known = {one.quantity: _here(one, entries) for one in listed if _concerns(one, entries)}
     found = {name: _assumption(study, one, effects) for name, one in known.items()}
+    for one in listed:  # by an option, of an entry that other designs have
+        if one.entry is not None and one.by.startswith("--") and not _concerns(one, entries):
+            place = f"{one.quantity} of {one.entry[1].partition(CHANGED)[0]}"
+            found[place] = replace(_assumption(study, one, {}), quantity=place)
     for name in study.graph().leaves:
         variable = given(study.catalog.variables, name)
         if variable is None or variable.name in found or variable.of not in entries:
             continue
         table = known.get(variable.of)
         status: Status = "assumed" if table is not None and table.status == "assumed" else "implied"
-        one = Input(variable.name, _value(study, name, index, variable), status, variable.of)
+        own = (origins or {}).get(variable.name) or (status, variable.of)
+        one = Input(variable.name, _value(study, name, index, variable), own[0], own[1])
         found[variable.name] = _assumption(study, one, effects, name)
+    return _in_order(found.values())
+
+
+def _in_order(found: Iterable[Assumption]) -> list[Assumption]:
+    """What is stated first, and of each status what moves the most."""
     order = {"stated": 0, "implied": 1, "assumed": 2}
-    return sorted(
-        found.values(), key=lambda one: (order[one.status], -max(map(abs, one.effects.values()), default=0.0))
-    )
+    return sorted(found, key=lambda one: (order[one.status], -max(map(abs, one.effects.values()), default=0.0)))
 
 
 def shown(found: Sequence[Assumption]) -> list[Assumption]:

@@ -32,7 +32,11 @@ from .entries import entries_text, model_with_remarks
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 WIDE_PRODUCTS = (SIXTEEN_BITS.word, "fp16")  # of matrix products in 16 bits, the usual ones first
-MX = {"mxfp8": "fp8", "mxfp4": "fp4"}  # formats of products that differ from another one in their scales
+SCALED = {  # formats of products that name the scales of another one, too
+    "mxfp8": ("fp8", "mx"),
+    "mxfp4": ("fp4", "mx"),
+    "nvfp4": ("fp4", "nvfp4"),
+}
 SUFFIXES = "TBMK"  # of rounded counts, the largest first
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
@@ -212,7 +216,10 @@ def question(
     entry, remarks = model_with_remarks(catalog, model)
     catalog = catalog.with_entry(entry)
     for device in [on] if isinstance(on, str) else on:
-        catalog, spelled[device] = catalog.named("device", device)
+        catalog, found = catalog.named("device", device)
+        if twice := next((other for other, name in spelled.items() if name == found and other != device), ""):
+            raise PerfgridError(f"{twice} and {device} are one device: name it once")
+        spelled[device] = found
     named = list(dict.fromkeys(spelled.values()))
     if topology is not None:
         catalog, topology = catalog.named("topology", topology)
@@ -259,8 +266,9 @@ def format_of(precision: str, products: bool = False) -> tuple[str, dict[str, An
 
     A name that none has stays as it is: the study refuses it.
     """
-    if products and (scaled := resolved(precision, MX, parts=False)) is not None:
-        return MX[scaled], {"scaling": "mx"}
+    if products and (named := resolved(precision, SCALED, parts=False)) is not None:
+        own, scaling = SCALED[named]
+        return own, {"scaling": scaling}
     legal = dict.fromkeys((*FORMATS, *load_variables()["published_precision"].codes))
     return resolved(precision, legal, parts=False) or precision, {}
 

@@ -13,7 +13,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
 from .origins import Origin, of_all, origin
-from .question import format_of, objective, plain, powers, question, stated
+from .question import SCALED, format_of, objective, plain, powers, question, stated
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
@@ -122,7 +122,8 @@ def serve(
     output = cast(int | None, stated(output, "output_tokens", "output"))
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     requests = stated(requests, "loop_requests", "requests")
-    precision = None if precision is None else format_of(precision)[0]
+    named, precision = precision, None if precision is None else format_of(precision)[0]
+    of_precision = "--precision" if named == precision else f"--precision {named}"
     origins: dict[str, Origin] = {
         "prompt_tokens": origin("--prompt", prompt, f"{PROMPT:,}"),
         "output_tokens": origin("--output", output, f"{OUTPUT:,}"),
@@ -135,11 +136,13 @@ def serve(
         "prompt_variation": origin("--variation", variation, "all are of one length"),
         "output_variation": origin("--variation", variation, "all are of one length"),
         "length_distribution": origin("--variation", variation, "all are of one length"),
-        "weight_precision": origin("--precision", precision, "as published"),
-        "kv_precision": origin("--precision", precision, "as published"),
-        "precision": origin("--precision", precision, "8 bits where weights and device have them, otherwise 16"),
-        "quantised_attention": ("implied", "the published format"),
+        "weight_precision": origin(of_precision, precision, "as published"),
+        "kv_precision": origin(of_precision, precision, "as published"),
+        "precision": origin(of_precision, precision, "8 bits where weights and device have them, otherwise 16"),
+        "quantised_attention": ("implied", "the published format, if it has fewer than 16 bits"),
     }
+    if named is not None and named.lower() in SCALED:
+        origins["scaling"] = ("implied", of_precision)
     (prompt, output), lengths = lengths_of(prompt, output)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")

@@ -11,10 +11,11 @@ import xarray as xr
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.hardware.device import FORMATS
 
 from .answer import answered
 from .origins import Origin, of_all, origin
-from .question import format_of, objective, plain, question, rounded, stated
+from .question import SCALED, format_of, objective, plain, question, rounded, stated
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -108,6 +109,9 @@ def train(
     sequence = cast(int | None, stated(sequence, "sequence_length", "sequence"))
     tokens, lora = cast(float | None, stated(tokens, "training_tokens", "tokens")), stated(lora, "lora_rank", "lora")
     precision, scaled = (None, {}) if precision is None else format_of(precision, products=True)
+    if precision is not None and precision not in FORMATS:
+        legal = ", ".join((*FORMATS, *SCALED))
+        raise PerfgridError(f"precision {precision!r}: matrix products are in one of {legal}")
     origins: dict[str, Origin] = {
         "sequence_length": origin("--sequence", sequence, f"{SEQUENCE:,}, or what the model is made for"),
         "global_batch": origin("--batch", batch, "about 8 million tokens a step"),
@@ -166,10 +170,13 @@ def train(
         },
     }
     steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
-    words = [f"{rounded(tokens)} tokens in {steps}", f"{precision}{' with mx scales' if scaled else ''}"]
+    scales = "".join(f" with {scaling} scales" for scaling in scaled.values())
+    words = [f"{rounded(tokens)} tokens in {steps}", f"{precision}{scales}"]
     words += [f"adapters of rank {lora} (LoRA)"] if lora else []
     words += [f"within {within if isinstance(within, str) else f'{within:g} s'}"] if within is not None else []
-    words += [f"for at most {budget if isinstance(budget, str) else f'{budget:,g} $'}"] if budget is not None else []
+    if budget is not None:
+        paid = budget if isinstance(budget, str) else f"{budget:,g}"
+        words.append(f"for at most {paid}{'' if '$' in paid or 'USD' in paid else ' $'}")
     details = ", ".join(words)
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])

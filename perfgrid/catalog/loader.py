@@ -79,6 +79,7 @@ class Catalog:
         base, changes = self.tables[kind][self._known(kind, parts[1].strip(), where)], dict[str, str]()
         for change in parts[2].split(","):
             quantity, equals, value = (part.strip() for part in change.partition("="))
+            quantity = quantity if quantity in self.variables else quantity.lower()
             if not equals or quantity in changes:
                 told = f"{where}{name}: brackets hold quantity=value, each quantity once"
                 raise PerfgridError(f"{told}; found {change.strip()!r}")

@@ -97,16 +97,21 @@ def _count(text: str, length: bool) -> float | None:
     return number
 
 
+_DOLLARS = re.compile(r"^\s*\$\s*([0-9][0-9.,]*)")
+_EXAMPLES = {"byte/s": "TB/s"}
+
+
 @cache
 def _in_unit(text: str, unit: str) -> float:
     expected = unit_registry().parse_units("" if unit == "1" else unit)
+    text = _DOLLARS.sub(r"\1 $", text)  # "$2.10/h" as "2.10 $/h"
     read = text.replace("%", " percent").replace("$", "USD")
     if per := _PER_UNIT.fullmatch(text):  # "50 /s" and "50 1/s" as well as "50 Hz"
         read = f"{per[1]} 1/{per[2]}"
     elif unit == "1" and not _NUMBER_AND_UNIT.fullmatch(text):
         raise ValueError(f"{text!r} is not a number such as 64, 32k, 128Ki, 1.5M or 15T")
     elif not _NUMBER_AND_UNIT.fullmatch(text):
-        raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
+        raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 {_EXAMPLES.get(unit, unit)}'")
     try:
         found = unit_registry().Quantity(read)
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet

@@ -85,7 +85,7 @@ def best_command(
     counted = {name: winners.attrs[name] for name in ("points_searched", "points_excluded")}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     decisive, sense = minimize or maximize or "", "minimize" if minimize else "maximize"
-    labels = best_labels(loaded, winners, decisive, sense) if launcher or assumptions else {}
+    labels = best_labels(loaded, winners, decisive, sense) if launcher or assumptions else None
     warnings = warnings_of(loaded, winners)
     if as_json:
         designs = winner_rows(loaded, winners, choice)

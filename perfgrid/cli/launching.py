@@ -50,8 +50,10 @@ class Launcher:
             check_output(file, overwrite, Path(file).suffix)
         return cls(form, version, Path(file) if equals else None)
 
-    def write(self, study: Study, labels: Mapping[str, Any]) -> None:
-        """Write, or print, the configuration of a design of a study."""
+    def write(self, study: Study, labels: Mapping[str, Any] | None) -> None:
+        """Write, or print, the configuration of a design of a study. PerfgridError where there is none."""
+        if labels is None:
+            raise PerfgridError("--launch: no design is feasible: there is no configuration to write")
         launch = launch_of(study, labels, self.format, self.version)
         if self.format.writes not in COMMENTED or self.file is not None:
             for note in launch.notes:
@@ -68,8 +70,8 @@ class Launcher:
         self.write(*answer_design(found, catalog))
 
 
-def answer_design(found: xr.Dataset, catalog: Iterable[Path]) -> tuple[Study, dict[str, Any]]:
-    """The study of an answer of ``train`` or ``serve``, and the labels of its best design."""
+def answer_design(found: xr.Dataset, catalog: Iterable[Path]) -> tuple[Study, dict[str, Any] | None]:
+    """The study of an answer of ``train`` or ``serve``, and the labels of its best design; None for no design."""
     files = tuple(catalog)
     known = load_catalog(*files)
     for kind, text in json.loads(found.attrs[FILES]).items():
@@ -80,11 +82,11 @@ def answer_design(found: xr.Dataset, catalog: Iterable[Path]) -> tuple[Study, di
     return study, best_labels(study, found, found.attrs["objective"], found.attrs["sense"])
 
 
-def best_labels(study: Study, found: xr.Dataset, objective: str, sense: str) -> dict[str, Any]:
-    """The labels of the best one among the best designs of groups. PerfgridError where none is feasible."""
+def best_labels(study: Study, found: xr.Dataset, objective: str, sense: str) -> dict[str, Any] | None:
+    """The labels of the best one among the best designs of groups; None where none is feasible."""
+    if not found["found"].values.any():  # then it may hold no values at all
+        return None
     value = np.where(found["found"].values, found[objective].values, np.nan)
-    if np.isnan(value).all():
-        raise PerfgridError("no design is feasible: there is no design to show")
     place = np.unravel_index((np.nanargmin if sense == "minimize" else np.nanargmax)(value), value.shape)
     at = dict(zip(found["found"].dims, place, strict=True))
     labels = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
+from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
@@ -20,10 +21,10 @@ from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import FILE, UNKNOWN, Job
+from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
-from perfgrid.jobs.suggestions import aim_of
-from perfgrid.jobs.verdict import study_of, verdict_of
+from perfgrid.jobs.verdict import inputs_of, verdict_of
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
@@ -91,9 +92,16 @@ def read_job_command(
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     known, device = on_device(known, on)
+    own = None
+    if model is not None and Path(model).exists() and model not in known.tables["model"]:
+        own, remarks = model_with_remarks(known, model)
+        known, model = known.with_entry(own), own.name
+        for remark in remarks:
+            err.print(f"note: {remark}")
     count = given(devices, "devices", "--devices")
     asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
-    job = read_files(files, stated=stated, catalog=known, **asked)
+    job = on_device_of(read_files(files, stated=stated, catalog=known, **asked), device, known)
+    job = job if own is None else replace(job, own=True)  # no catalog has it
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
     for key, value, why in job.ignored:
@@ -109,11 +117,16 @@ def read_job_command(
     verdict = None if device is None else verdict_of(job, device, known, topology, software)
     inputs: tuple[Any, ...] = ()
     if assumptions:
-        if device is None or job.pools:
+        if device is None or verdict is None or job.pools:
             raise PerfgridError("--assumptions needs the device of the job (--on), and is for one pool")
-        study = study_of(job, study_content(job, device, topology, software), known)
+        context = verdict.held[0].context or 1 if verdict.held and verdict.lacking else 0
         runs: dict[str, Origin] = {"software": origin("--software", software, f"{job.format.title} runs on it")}
-        inputs = (study, {}, aim_of(job), job.origins(stated) | runs)
+        runs |= {"devices": ("stated", "--devices")} if count is not None else {}
+        runs |= (
+            {"prompt_tokens": None, "output_tokens": None, "batch_rule": None, "context_limit": None} if context else {}
+        )
+        if context or not verdict.lacking:  # else the verdict says what is to be stated
+            inputs = (*inputs_of(job, device, known, topology, software, context), job.origins(stated) | runs)
     if as_json:
         data = as_data(job) | {"verdict": None if verdict is None else verdict_data(verdict)}
         data |= {"inputs": assumptions_data(*inputs)} if inputs else {}

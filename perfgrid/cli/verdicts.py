@@ -38,6 +38,8 @@ def print_verdict(found: Verdict) -> None:
     if found.lacking:
         subject = "Throughput and latencies" if found.held else "Verdict"
         out.print(f"{subject}: {found.lacking}")
+    for note in found.notes:
+        out.print(f"Note: {note}")
     if found.uncounted:
         out.print(f"Not counted in this verdict: {', '.join(found.uncounted)}")
 
@@ -47,6 +49,7 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     size = "byte"
     short = f"no: short by {number(held.short, size)} a device"
     yield "starts", "yes" if held.starts else short
+    yield "parameters", number(held.parameters, "1")
     yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device"
     yield "working space", f"{number(held.working + held.reserved, size)} a device, with what the software reserves"
     yield "cache", f"{number(held.cache, size)} a device, {held.cache_tokens:,} tokens a replica"
@@ -54,13 +57,16 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     whose = "" if held.stated else " of the model" if held.limit else "; the limit of the model is not known"
     yield "longest context", f"{held.context:,}{of} tokens{whose}"
     if held.limit:
-        yield "sequences at full length", f"{held.sequences:,}"
+        on = f" on {held.replicas:,} replicas" if held.replicas > 1 else ""
+        yield "sequences at full length", f"{held.sequences:,}{on}"
 
 
 def _reached(found: Verdict) -> Iterator[tuple[str, str]]:
     """Rows about a job under its load, or a training job."""
     if found.fits is None:
         return
+    if found.parameters is not None and not found.held:
+        yield "parameters", number(found.parameters, "1")
     yield "fits", "yes" if found.fits else f"no: {found.why_not[0]}"
     if found.memory is not None and found.capacity is not None:
         short = found.memory - found.capacity

@@ -74,7 +74,7 @@ def study_content(
     axes["software"] = [software]
     axes["parallelism"] = {n: [job.values[n]] for n in LAYOUT if n in job.values}
     others = {n: v for n, v in job.values.items() if n not in LAYOUT}
-    overrides = {n: v for n, v in others.items() if glossary()[n].of == "software"}
+    overrides = {n: v for n, v in others.items() if glossary()[n].of in ("software", "device")}
     parameters = {n: v for n, v in others.items() if n not in overrides}
     if workload == "inference" and "batch" in parameters:
         parameters.setdefault("batch_rule", "clients")

@@ -27,7 +27,7 @@ from .syntaxes import TABLES, Syntax
 from .tables import FOLDER, whole
 
 USUAL = "usual"  # of a quantity that the software states: what it states
-BETWEEN = "dcn_"  # of an axis of a mesh: its part between scale-up domains
+INSIDE, BETWEEN = "ici_", "dcn_"  # of an axis of a mesh: its part inside and between scale-up domains
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
 _CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
 _COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
@@ -206,6 +206,7 @@ class Format(_Row):
     files_win: bool = False  # what such a file states replaces what the command line does
     backends: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)  # key -> its value -> the format to read
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
+    complete: bool = False  # keys/NAME.txt lists every flag of its program: a pattern of ignored keys stands for these
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
     refused: tuple[Refused, ...] = ()
     unpriced: tuple[Unpriced, ...] = ()
@@ -216,6 +217,7 @@ class Format(_Row):
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
+    taken: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # key -> its values that the software stack has
     name: str = ""
     engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
     bases: tuple[str, ...] = ()  # formats that it extends or includes
@@ -250,6 +252,11 @@ class Format(_Row):
         plain = (key for keys in self.ignored.values() for key in keys if not key.endswith("*"))
         names = frozenset((*self.by_name, *self.renamed, *plain))
         return Arguments(self.positional, (*own, *self.switches), self.several, names, self.pairs, self.abbreviated)
+
+    @cached_property
+    def ignored_names(self) -> frozenset[str]:
+        """Keys that are ignored for a reason, by their names and not by a pattern; with hyphens."""
+        return frozenset(hyphenated(key) for keys in self.ignored.values() for key in keys if not key.endswith("*"))
 
     @cached_property
     def by_last_name(self) -> dict[str, str]:

@@ -18,7 +18,8 @@ class Job:
 
     ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
     why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
-    ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``). ``pools``: the jobs of prefill and
+    ``tiers``: of axes of a mesh, the parts between scale-up domains (``dcn_fsdp``); ``domain``: devices of one by the
+    parts inside, 0 where the mesh has one domain. ``pools``: the jobs of prefill and
     decode where both are not of one layout; ``values`` are then those of decode. ``open``: quantities that a prediction
     needs and nothing states.
     """
@@ -32,6 +33,7 @@ class Job:
     assumed: list[tuple[str, str, str]] = field(default_factory=list)
     ignored: list[tuple[str, str, str]] = field(default_factory=list)
     tiers: Mapping[str, int] = field(default_factory=dict)
+    domain: int = 0
     pools: Mapping[str, Job] = field(default_factory=dict)
     open: tuple[str, ...] = ()
 
@@ -53,7 +55,7 @@ class Job:
         ``settings``: quantities that the user states beside the files.
         """
         found: dict[str, Origin] = dict.fromkeys(self.values, ("implied", self.format.title))
-        found |= {name: ("assumed", why) for name, _, why in self.assumed}
+        found |= {name: _taken(why) for name, _, why in self.assumed}
         for key, _, meaning in self.understood:
             found |= {name: ("stated", key) for part in meaning.split(", ") if (name := part.partition(" = ")[0])}
         found |= {name: ("stated", f"--set {name}") for name in settings}
@@ -65,5 +67,11 @@ class Job:
         return replace(self, model=model, own=own)
 
 
+def _taken(why: str) -> Origin:
+    """The origin of a quantity that no key states, by what is told of it."""
+    return ("implied", why.removeprefix(IMPLIED)) if why.startswith(IMPLIED) else ("assumed", why)
+
+
 UNKNOWN = "unknown"
+IMPLIED = "implied by "
 FILE = "names a file that states the job"

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,14 @@ def _unstated(form: Format, name: str) -> str:
         return NOT_MODELLED
     why = form.reason_to_ignore(name)
     return UNKNOWN if why is None else NOT_MODELLED if why.startswith(NOT_MODELLED) else NO_EFFECT
+
+
+@cache
+def program_keys(name: str) -> frozenset[str]:
+    """The keys of the program of a format, with hyphens; none where no list of them is kept."""
+    path = KEYS / f"{name}.txt"
+    lines = read_text(path).splitlines() if path.exists() else []
+    return frozenset(hyphenated(line.split("\t")[0]) for line in lines)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def model_in(
     ``wanted``: the name that the user gives. None where the job states neither a shape nor a name. PerfgridError for an
     unknown name, one whose model has another shape, and a shape that is not complete.
     """
-    shape = shape_of(values)
+    shape, name = shape_of(values), values.get(form.named or "")
     if wanted is not None:
         known = catalog.tables["model"].get(catalog.name_of("model", wanted))
         if (found := known or named_model(catalog, wanted)) is None:
@@ -191,8 +191,7 @@ def model_in(
         if differing:
             shapes = ", ".join(f"{n} {shape[n]:g} (of {found.name}: {found.values[n]:g})" for n in differing)
             raise PerfgridError(f"{where}states another model than {found.name}: {shapes}")
-        return found, False, []
-    name = values.get(form.named or "")
+        return found, False, _also_named(catalog, found, name, where)
     if name and (found := named_model(catalog, str(name))) is not None:
         stated = {n: values[n] for n in SHAPE if values.get(n) is not None}
         if differing := _differences(found, stated):
@@ -206,6 +205,17 @@ def model_in(
     if "hidden_size" not in shape or "layers" not in shape:
         return None, False, []
     return _of_shape(catalog, shape, values.get("sequence_length") or 0, where)
+
+
+def _also_named(catalog: Catalog, wanted: Entry, name: Any, where: str) -> list[tuple[str, str, str]]:
+    """What is told of the model that the user names where the job names one, too. PerfgridError for another shape."""
+    stated = named_model(catalog, str(name)) if name else None
+    if stated is None or stated.name == wanted.name:
+        return []
+    told = printable(str(name))
+    if any(stated.values[n] != wanted.values[n] for n in SHAPE):
+        raise PerfgridError(f"{where}states the model {told}, not {wanted.name}: leave --model out, or change the file")
+    return [("model", wanted.name, f"of --model, of the same shape as {told}")]
 
 
 def _of_shape(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,19 @@ from perfgrid.catalog.reading import read_text
 from perfgrid.engine.errors import PerfgridError
 
 from .deployments import read_deployment
-from .formats import BETWEEN, USUAL, Format, format_of, glossary
+from .formats import BETWEEN, INSIDE, USUAL, Format, format_of, glossary
 from .job import Job
+from .kinds import UNMODELLED
 from .manifests import as_script
 from .models import model_in, named_model, of_named
 from .reader import Reader
 from .recognise import backend_of, check_launched, recognised, with_files
 from .settings import settings_of
+from .surroundings import surroundings
 from .syntaxes import TABLES, syntax_of
 from .words import check_experts
 
 MOST_FILES = 20
-_MACHINE = re.compile(  # labels of Kubernetes and of clouds; a kind of Slurm's generic resources
-    r"\b(gpu\.product|gke-accelerator|gke-tpu-accelerator|instance-type|gres=gpu)[\"']?\s*[:=]\s*[\"']?([A-Za-z][\w.-]*)"
-)
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")
 
 
@@ -108,15 +108,15 @@ def read_job(
     catalog = catalog or load_catalog()
     if form.engines:
         read = partial(_job, given=given, model=model, catalog=catalog, which=None, ignore=ignore)
-        return _with_machine(read_deployment(texts, form, version, read, which), texts)
+        return _with_surroundings(read_deployment(texts, form, version, read, which), texts)
     given |= {} if devices is None else {"devices": devices}
-    return _with_machine(_job(texts, form, version, given, model, catalog, which, ignore), texts)
+    return _with_surroundings(_job(texts, form, version, given, model, catalog, which, ignore), texts)
 
 
-def _with_machine(job: Job, texts: Mapping[str, str]) -> Job:
-    """The job, with what its files say of the kind of machine among what is ignored: devices are those of --on."""
-    named = dict.fromkeys(found.groups() for text in texts.values() for found in _MACHINE.finditer(text))
-    rows = [(key, value, "names the machine: the device is that of --on") for key, value in named]
+def _with_surroundings(job: Job, texts: Mapping[str, str]) -> Job:
+    """The job, with what its files say beside its settings among what is ignored."""
+    rows = surroundings(texts, f"{job.format.title} {job.version}")
+    rows = [row for row in rows if row[0] not in job.stated]
     return replace(job, ignored=[*job.ignored, *rows]) if rows else job
 
 
@@ -160,9 +160,28 @@ def _job(
     check_experts(kept, where)
     axes = (BETWEEN + tier.partition("=")[0] for tier in form.tiers)
     tiers = {name: values[name] for name in axes if values.get(name)}
-    assumed = [*reader.assumed, *origin]
-    job = Job(form, version, kept, entry, own, reader.understood, assumed, reader.ignored, tiers)
+    told = {name for name, *_ in origin}  # says more than that it is as published
+    assumed = [*(row for row in reader.assumed if row[0] not in told), *origin]
+    domain, crossing = _domain_of(form, values)
+    ignored = [*reader.ignored, *crossing]
+    job = Job(form, version, kept, entry, own, reader.understood, assumed, ignored, tiers, domain)
     return replace(job, open=tuple(reader.open))
+
+
+def _domain_of(form: Format, values: Mapping[str, Any]) -> tuple[int, list[tuple[str, str, str]]]:
+    """Devices of a scale-up domain by a mesh that has several, and keys that part it otherwise than ranks are placed.
+
+    Ranks fill a domain axis by axis, innermost first: outside an axis that goes on between domains none is within one.
+    """
+    axes = [tier.partition("=")[0] for tier in form.tiers]
+    inside, between = ([values.get(f"{side}{axis}") or 1 for axis in axes] for side in (INSIDE, BETWEEN))
+    if prod(between) == 1:
+        return 0, []
+    why = f"{UNMODELLED} change the time: ranks fill a domain axis by axis"
+    crossing = [i for i, size in enumerate(between) if size > 1 and prod(inside[i + 1 :]) > 1]
+    keys = {row.quantity: key for key, row in form.keys.items()}
+    names = [(keys[f"{BETWEEN}{axes[i]}"], str(between[i]), why) for i in crossing]
+    return prod(inside), [(form.shown(key), text, told) for key, text, told in names]
 
 
 def stated_values(

@@ -9,11 +9,13 @@ from typing import Any
 from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, nearest
 
+from .arguments import hyphenated
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change
+from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change, program_keys
 from .launcher import chosen
 from .lists import LISTS
+from .models import PUBLISHED_FORMATS
 from .settings import Settings
 from .stops import Stop, refuse
 from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
@@ -21,6 +23,7 @@ from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plai
 _DEFAULT = "not stated: the default of {title}"
 ACCUMULATION = "accumulation"
 BATCH = ("global_batch",)
+AS_STACK = f"{NOT_MODELLED}: perfgrid takes what its software stack does"
 ALONE = {"chunks": "pp", "sequence_parallel": "tp"}  # without effect on one such rank
 MOST_LOOKED_UP = 100
 BY_DEVICES = ("devices", "global_batch")  # their products divide the devices between degrees
@@ -98,6 +101,9 @@ class Reader:
             why = f"{NOT_MODELLED}: {row.why}" + (": not in effect with this value" if off else "")
             if not off and self._stop(key, text, f"is {why}", row.quantity):
                 return
+        elif (usual := self.form.taken.get(key)) is not None:
+            same = text.lower() in usual or (FALSE[0] in usual and text.lower() in OFF)
+            why = AS_STACK if same else f"{UNMODELLED} change time or memory"
         elif why is None:
             why, near = f"{UNKNOWN} to perfgrid for {self.form.title}", self._near(key)
             if self.form.strict and (subject := could_change(key, text)):
@@ -105,9 +111,19 @@ class Reader:
                 if self._stop(key, text, told, how="state its effect with --set and "):
                     return
             why += near
+        elif not self._of_program(key):
+            told = f"{UNKNOWN} to perfgrid for {self.form.title}, though it begins like keys of the program"
+            why = told + self._near(key)
         elif why.startswith(UNMODELLED) and text.lower() == "false":
             why = f"{NOT_MODELLED}: not in effect with this value"
         self.ignored.append((shown, text, why))
+
+    def _of_program(self, key: str) -> bool:
+        """Whether a key that is left out may be one of the program: where all are listed, a pattern stands for them."""
+        if not self.form.complete or "." in key:
+            return True
+        plain = hyphenated(key).removeprefix("no-")
+        return not {hyphenated(key), plain}.isdisjoint(program_keys(self.form.name) | self.form.ignored_names)
 
     def _check_known(self, key: str, value: Any) -> None:
         """Stop at a value of a key that no case has."""
@@ -155,11 +171,9 @@ class Reader:
     def _near(self, key: str) -> str:
         """The names nearest to an unknown key: of the first few, as this takes time."""
         self.looked_up += 1
-        return (
-            ""
-            if self.looked_up > MOST_LOOKED_UP
-            else nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
-        )
+        if self.looked_up > MOST_LOOKED_UP:
+            return ""
+        return nearest(key, [*self.form.keys, *(k for case in self.form.cases for k in case.keys)])
 
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
@@ -241,8 +255,9 @@ class Reader:
                 if key in self.settings and self.form.shown(key) not in named:
                     named.add(self.form.shown(key))
                     silent = text_of(self.settings[key]).lower() in (*FALSE, *UNSET)
-                    why = "states nothing" if silent else "without effect beside the other keys, or not expressed"
-                    why = self.form.reason_to_ignore(key) or f"{why} ({case.quantity})"
+                    taken = f" = {text_of(self.found[case.quantity])} holds" if case.quantity in self.found else ""
+                    why = "is off" if silent else "without effect beside the other keys, or not expressed"
+                    why = self.form.reason_to_ignore(key) or f"{why}: {case.quantity}{taken or ' is not stated by it'}"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
         for key, beyond in self._beyond():
             self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", NOT_MODELLED))
@@ -275,7 +290,12 @@ class Reader:
             self.assumed.append((name, text_of(found[name]), why))
         told = {*self.found, *self.form.implied, *(name for name, *_ in self.assumed)}
         for name in (n for n in found if n in glossary() and n not in told):
-            if (equation := self._equation(name, found)) and glossary()[name].of != "model":
+            if key := self._stated_as(name, found):
+                self.understood = [
+                    (shown, text, f"{meaning}, {name} = {text_of(found[name])}" if shown == key else meaning)
+                    for shown, text, meaning in self.understood
+                ]
+            elif (equation := self._equation(name, found)) and glossary()[name].of != "model":
                 self.assumed.append((name, text_of(found[name]), f"implied by {equation}"))
         return found
 
@@ -301,6 +321,18 @@ class Reader:
                 parts = [one if one.isdigit() else f"{one} {text_of(values[one])}" for one in product.right]
                 sign = " + " if product.sums else " x "
                 return f"{product.left} {text_of(values[product.left])} = {sign.join(parts)}"
+        return ""
+
+    def _stated_as(self, name: str, values: Mapping[str, Any]) -> str:
+        """The key that states a quantity in other words: equal by a product whose other terms are 1; empty for none."""
+        for product in self.form.equations():
+            terms = [one for one in (product.left, *product.right) if one != name]
+            if product.sums or name not in (product.left, *product.right) or not product.known(values):
+                continue
+            same = [one for one in terms if one in self.origins and values[one] == values[name]]
+            others = [one if one.isdigit() else values[one] for one in terms if one not in same[:1]]
+            if same and all(float(one) == 1 for one in others) and same[0] not in glossary():
+                return self.origins[same[0]]
         return ""
 
     def _tells(self, product: Product) -> bool:
@@ -358,7 +390,9 @@ class Reader:
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
                 why = next((f"{key} is not read" for key in keys if key in self.unread), why)
-                self.assumed.append((name, text_of(value), f"{why}: the default of {self.form.title}"))
+                why = f"{why}: the default of {self.form.title}"
+                published = isinstance(default, str) and default in PUBLISHED_FORMATS
+                self.assumed.append((name, text_of(value), "as the checkpoint is published" if published else why))
         return values
 
     def _check_left(self, name: str, where: str) -> None:
@@ -393,10 +427,10 @@ class Reader:
             known = glossary().get(name)
             if values.get(name) is None and known and known.optional and known.of != "software":
                 keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
+                stated = [self._said(key) for key in keys if key in self.settings]
+                why = f"not by {', '.join(stated)}" if stated else f"no {' or '.join(map(self.form.shown, keys))}"
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
-                self.assumed.append(
-                    (name, default, f"no {' or '.join(map(self.form.shown, keys))}: the default of perfgrid")
-                )
+                self.assumed.append((name, default, f"{why}: the default of perfgrid"))
         for name in self.form.open:  # what the program states in its code, recomputation say
             if values.get(name) is None and name in glossary() and glossary()[name].optional:
                 default = text_of(glossary()[name].word(glossary()[name].default_value))
@@ -421,9 +455,15 @@ class Reader:
         if not keys and silent and (by := self._named_by(quantity)):
             self.undecided[quantity] = f"{self._said(by)} states it itself, which is not read"
             return
+        beside = [key for key in keys if any(self._alone_means(key, c) for c in cases if c.value != case.value)]
         for key in keys:
-            self.origins.setdefault(quantity, self._said(key))
-            self._understand(key, case.means or f"{quantity} = {text_of(case.value)}")
+            means = case.means or f"{quantity} = {text_of(case.value)}"
+            if key in beside and len(beside) < len(keys):
+                first = next(self.form.shown(one) for one in keys if one not in beside)
+                means = means if case.means else f"with {first}"
+            else:
+                self.origins.setdefault(quantity, self._said(key))
+            self._understand(key, means)
         if case.note:
             self.assumed.append(
                 (" ".join(map(self._said, keys)) or quantity, "" if keys else text_of(case.value), case.note)
@@ -436,7 +476,19 @@ class Reader:
             if self.form.strict and case.value != USUAL and known:
                 self._stop(others[0], text_of(self.settings[others[0]]), self._alone(others[0], cases), quantity)
         elif not keys and quantity in glossary() and not case.note:
-            self.assumed.append((quantity, text_of(case.value), _DEFAULT.format(title=self.form.title)))
+            here = dict.fromkeys(key for c in cases for key in c.keys if key in self.settings)
+            told = f"the default of {self.form.title}, which {', '.join(map(self._said, here))} leaves"
+            self.assumed.append(
+                (quantity, text_of(case.value), told if here else _DEFAULT.format(title=self.form.title))
+            )
+
+    def _alone_means(self, key: str, case: Case) -> bool:
+        """Whether a case holds by this key alone."""
+        return (
+            {name for name, word in case.keys.items() if word is not False} == {key}
+            and not case.contains
+            and (any(equal(self.settings[key], word) for word in in_list(case.keys[key])))
+        )
 
     def _in_effect(self, case: Case) -> list[str]:
         """The keys of a case that another value of it could be meant by.
@@ -471,7 +523,8 @@ class Reader:
         text = text_of(self.settings[key])
         for i, (shown, _, before) in enumerate(self.understood):
             if shown == self.form.shown(key):
-                self.understood[i] = (shown, text, f"{before}, {meaning}")
+                told = before if meaning in before.split(", ") else f"{before}, {meaning}"
+                self.understood[i] = (shown, text, told)
                 return
         self.understood.append((self.form.shown(key), text, meaning))
 

@@ -31,8 +31,11 @@ class Settings:
     words: dict[str, str] = field(default_factory=dict)  # what is not read -> its file and the word there
     devices: Launched = field(default_factory=Launched)  # as the launchers of the job state them
 
-    def add(self, stated: Iterable[tuple[str, Any]], file: str, weak: bool = False) -> None:
-        """Take in the settings of a file; a later statement replaces an earlier one, ``weak``: unless it is "auto"."""
+    def add(self, stated: Iterable[tuple[str, Any]], file: str, weak: bool = False, last: bool = False) -> None:
+        """Take in the settings of a file; a later statement replaces an earlier one, ``weak``: unless it is "auto".
+
+        ``last``: of flags, of which a program takes the last; those before are told.
+        """
         for key, value in stated:
             if isinstance(value, str) and (is_unread(value) or _PLACEHOLDER.fullmatch(value)):
                 self.unread.append((key, "", OPEN))
@@ -41,6 +44,8 @@ class Settings:
             if weak and value == "auto" and key in self.values:
                 continue
             before = self.files.get(key, file)
+            if last and key in self.values and before == file and str(self.values[key]) != str(value):
+                self.unread.append((f"{key} before", str(self.values[key]), f"replaced: {value} stands behind it"))
             if before != file and str(self.values.get(key, value)) != str(value):
                 self.unread.append((f"{key} of {before}", str(self.values[key]), f"replaced: {value} in {file}"))
             self.values[key], self.files[key] = value, file
@@ -90,7 +95,7 @@ def settings_of(
         if started:  # the command that states something, by the innermost launcher
             found.devices = max(started, key=lambda part: (bool(part.stated), part.devices.level)).devices
         for part in parts:
-            found.add(part.stated, file, weak=syntax == "json")  # of DeepSpeed, which leaves it to the program
+            found.add(part.stated, file, weak=syntax == "json", last=syntax == "flags")  # JSON: DeepSpeed's
             notes = [*notes, *part.notes]
         notes = [*notes, *((line, LATE) for line in late_directives(text))]
         found.unread += [(what, "", why) for what, why in dict.fromkeys(notes)]

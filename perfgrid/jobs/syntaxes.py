@@ -17,7 +17,7 @@ from perfgrid.engine.errors import PerfgridError, shown
 from .arguments import Arguments
 from .launcher import Launched, Layer, launched_by, step_around, variables_of
 from .recipes import recipes_of
-from .shell import Script, script_of
+from .shell import UNREAD, Script, script_of
 
 Syntax = Literal["flags", "pairs", "variables", "toml", "json", "yaml", "python"]
 TABLES: tuple[Syntax, ...] = ("toml", "json", "yaml")  # syntaxes of files that hold a table
@@ -90,7 +90,7 @@ def parts_of(
         elif program and arguments is not None and arguments.positional:
             read = _arguments(rest, arguments)
         else:
-            read = _flags([*program, *rest] or behind, arguments is not None and arguments.pairs)
+            read = _flags([*program, *rest] or behind, arguments or Arguments())
         stated = [*_handed_on(words, variables, launchers), *read]
         parts.append(Part(words.title, stated, unsure=unsure, named=bool(program), devices=devices))
     return parts, script.notes
@@ -216,26 +216,26 @@ def _put_in(table: dict[str, Any], variables: Mapping[str, str]) -> Iterator[tup
         yield key, value
 
 
-def _flags(words: list[str], pairs: bool = False) -> Iterator[tuple[str, Any]]:
+def _flags(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
     """``--key value``, ``--key=value`` and ``--key`` (true); several values are joined with blanks.
 
-    ``pairs``: a bare ``key=value`` that is no value of a flag is a setting, too.
+    Where the program takes pairs, a bare ``key=value`` that is no value of a flag is a setting, too.
     """
-    key, values = "", list[str]()
+    key, values, equals = "", list[str](), ""
     words = [part for word in words for part in _pieces(word)]
     words = [f"{word}.py" if before == "-m" else word for before, word in zip(["", *words], words, strict=False)]
     for word in [*words, "--"]:
         if word == "-m":
             continue
         if word.startswith("-") and not _is_number(word):
-            yield from _flag(key, values)
+            yield from _flag(key, values if equals else _own_values(key, values, of))
             name, equals, value = word.partition("=")
             key, values = name.lstrip("-"), [value] if equals else []
         elif found := _CHOICE.fullmatch(word):  # a sub-command of tyro, such as activation-checkpoint:full
             yield from _flag(key, values)
             yield f"{found[1]}:", found[2]
             key, values = "", []
-        elif pairs and (values or not key) and (found := _PAIR.fullmatch(word)):
+        elif of.pairs and (values or not key) and (found := _PAIR.fullmatch(word)):
             yield from _flag(key, values)
             yield found[1], found[2]
             key, values = "", []
@@ -244,6 +244,14 @@ def _flags(words: list[str], pairs: bool = False) -> Iterator[tuple[str, Any]]:
             key, values = "", []
         elif key:
             values.append(word)
+
+
+def _own_values(key: str, values: list[str], of: Arguments) -> list[str]:
+    """The values of a flag without words behind them of which nothing is known: ``"$@"`` behind a switch or a value."""
+    if of.is_list(key):
+        return values
+    own = [] if of.is_switch(key) else values[:1]
+    return own if values and all(value == UNREAD for value in values[len(own) :]) else values
 
 
 def _pieces(word: str) -> list[str]:
@@ -255,7 +263,7 @@ def _arguments(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
     """The flags of a program whose words are known: one value each, none, or several; the first word left over is its
     positional argument.
     """
-    left, words = list[str](), [part for word in words for part in _pieces(word)]
+    left, words, stated = list[str](), [part for word in words for part in _pieces(word)], set[str]()
     places = iter(range(len(words)))
     for i in places:
         word = words[i]
@@ -263,6 +271,7 @@ def _arguments(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
             left.append(word)
             continue
         key, equals, value = word.lstrip("-").partition("=")
+        stated.add(of.named(key))
         if not word.startswith("--") and key not in of.names and key[:1] in of.names and key[1:2].isalnum():
             key, equals, value = key[0], "=", word[2:]  # -O3
         if (off := of.negated(key)) is not None:
@@ -278,8 +287,9 @@ def _arguments(words: list[str], of: Arguments) -> Iterator[tuple[str, Any]]:
             for _ in taken:
                 next(places)
             yield from _flag(key.rstrip("+"), taken)
-    if left:
-        yield of.positional, left[0]
+    known = [word for word in left if word != UNREAD]  # "$@" is no model
+    if left and (known or of.positional not in stated):
+        yield of.positional, (known or left)[0]
 
 
 def _flag(key: str, values: list[str]) -> Iterator[tuple[str, Any]]:

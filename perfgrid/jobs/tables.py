@@ -10,7 +10,17 @@ from typing import Any
 from perfgrid.catalog.reading import from_toml, read_text
 
 FOLDER = Path(__file__).with_name("formats")
-OF_ONE = ("prefix", "writes", "written_since", "dated", "command", "fixed", "launchers", "programs")  # not handed down
+OF_ONE = (
+    "prefix",
+    "writes",
+    "written_since",
+    "dated",
+    "command",
+    "fixed",
+    "launchers",
+    "programs",
+    "complete",
+)  # not handed down
 JOINED = ("cases", "unpriced", "fallbacks", "needed", "refused", "products", "files")  # own rows, then inherited ones
 
 
@@ -35,7 +45,7 @@ def _including(content: dict[str, Any]) -> dict[str, Any]:
     """The table of a format with keys, cases and reasons of those that it includes, behind its own."""
     for name in content.pop("includes", []):
         other = whole(name)
-        for part in ("keys", "aliases"):
+        for part in ("keys", "aliases", "taken"):
             content[part] = {**other.get(part, {}), **content.get(part, {})}
         for part in ("cases", "unpriced", "files"):
             content[part] = [*content.get(part, []), *other.get(part, [])]

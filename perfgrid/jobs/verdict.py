@@ -30,7 +30,7 @@ from .suggestions import AXIS, aim_of, with_own_model
 
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests", "pools", "prefill_replicas")
 HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
-HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity")
+HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity", "total_parameters")
 REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
@@ -46,7 +46,7 @@ class Held:
     ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
     longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
     take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
-    ``short``: bytes that it lacks to start.
+    ``short``: bytes that it lacks to start; ``parameters``: of the model.
     """
 
     pool: str
@@ -65,6 +65,7 @@ class Held:
     sequences: int
     starts: bool
     short: float
+    parameters: float
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Verdict:
 
     ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``fits`` and ``why_not``: of the
     job, None without a load; ``reached``: quantity -> value, low, high of 90 of 100 measurements; ``lacking``: what is
-    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known.
+    to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known; ``notes``:
+    of its study; ``parameters``: of the model, as its shape has them.
     """
 
     device: str
@@ -86,6 +88,8 @@ class Verdict:
     reached: Mapping[str, tuple[float, float, float]] | None = None
     lacking: str = ""
     uncounted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    parameters: float | None = None
 
 
 def verdict_of(
@@ -97,6 +101,7 @@ def verdict_of(
     if serving and job.model is not None:
         pools = job.pools or {"": job}
         found = replace(found, held=tuple(held_by(p, one, device, catalog, software) for p, one in pools.items()))
+        found = replace(found, notes=tuple(dict.fromkeys(filter(None, map(_beyond_model, pools.values())))))
     try:
         content = study_content(job, device, topology, software)
     except PerfgridError as error:
@@ -111,6 +116,21 @@ def verdict_of(
     return replace(whole, reached={**whole.reached, **own})
 
 
+def inputs_of(
+    job: Job, device: str, catalog: Catalog, topology: str | None = None, software: str | None = None, context: int = 0
+) -> tuple[Study, dict[str, str], str]:
+    """A study of a job, the labels of its design, and what its inputs are weighed by.
+
+    With ``context`` of a server without a load: what it holds with requests of so many tokens. PerfgridError for what
+    the job lacks.
+    """
+    if not context:
+        return study_of(job, study_content(job, device, topology, software), catalog), {}, aim_of(job)
+    values = {n: v for n, v in job.values.items() if n not in (*LOAD, "context_limit")}
+    study = held_study(replace(job, values=values), [context], device, catalog, software)
+    return study, {AXIS: "n0"}, "cache_capacity"
+
+
 def study_of(job: Job, content: Mapping[str, Any], catalog: Catalog) -> Study:
     """The study of a job from its content; PerfgridError for what is wrong in it."""
     return build_study(content, "the job", with_own_model(job, catalog))
@@ -122,7 +142,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
     held = ("memory_per_device", "hbm_capacity")
-    outputs = [*names, *(() if job.pools else held)]
+    outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
     reached = {}
@@ -134,7 +154,14 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
         reached[name] = (one.value, one.low, one.high)
     memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
     return replace(
-        found, memory=memory, capacity=capacity, fits=not why_not, why_not=tuple(why_not), reached=reached or None
+        found,
+        memory=memory,
+        capacity=capacity,
+        fits=not why_not,
+        why_not=tuple(why_not),
+        reached=reached or None,
+        notes=(*found.notes, *study.notes),
+        parameters=None if job.pools else float(grid["total_parameters"].values),
     )
 
 
@@ -188,6 +215,7 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         int(of["largest_batch"]),
         short == 0 and context > 0,
         short,
+        of["total_parameters"],
     )
 
 
@@ -195,6 +223,13 @@ def _published(job: Job) -> int:
     """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
     known: Mapping[str, Any] = job.model.values if job.model else {}
     return int(known.get("published_context") or known.get("context_length") or 0)
+
+
+def _beyond_model(job: Job) -> str:
+    """What to say of a server that should take longer requests than its model is published for; empty for others."""
+    asked, known = int(job.values.get("context_limit", 0) or 0), _published(job)
+    title = job.model.title if job.model else ""
+    return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 
 
 def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:
@@ -215,6 +250,11 @@ def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, so
 
 def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> xr.Dataset:
     """What a device of a server holds with requests of some lengths."""
+    return evaluate(held_study(job, lengths, device, catalog, software)).squeeze(drop=True)
+
+
+def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:
+    """The study of what a device of a server holds with requests of some lengths, on the axis of changes."""
     stated = {"prompt_tokens": 1, "output_tokens": 1, "batch_rule": "memory"}
     content: dict[str, Any] = study_content(replace(job, values=job.values | stated), device, None, software)
     content |= {"outputs": list(HELD)}
@@ -224,11 +264,12 @@ def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog,
     rows = {"prompt_tokens": [max(n - 1, 1) for n in lengths], "output_tokens": [1] * len(lengths)}
     axis = {"labels": [f"n{i}" for i in range(len(lengths))], "zip": rows}
     content |= {"workload_parameters": parameters, "axes": content["axes"] | {AXIS: axis}}
-    return evaluate(build_study(content, "the job", with_own_model(job, catalog))).squeeze(drop=True)
+    return build_study(content, "the job", with_own_model(job, catalog))
 
 
 def _uncounted(job: Job) -> tuple[str, ...]:
     """Keys of a job that would change its verdict, and that are not modelled or not known."""
     pools = [row for one in job.pools.values() for row in one.ignored]
-    rows = [row for row in pools or job.ignored if row[2].startswith((UNMODELLED, UNKNOWN))]
+    shared = [row for row in job.ignored if not pools or all(row[1:] != other[1:] for other in pools)]
+    rows = [row for row in (*pools, *shared) if row[2].startswith((UNMODELLED, UNKNOWN))]
     return tuple(dict.fromkeys(f"{key} {value}".strip() for key, value, _ in rows))

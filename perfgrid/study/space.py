@@ -24,6 +24,7 @@ from perfgrid.formulas import INNER
 from .file import StudyFile
 from .layer_pattern import LAYER_PATTERN, layer_pattern
 from .layouts import parallelism_axis, with_split_experts
+from .partners import alone
 from .precedence import Precedence
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
@@ -102,6 +103,7 @@ class SpaceBuilder:
         constants = {name: value for name, value in constants.items() if name not in self.computed}
         axes = [replace(a, columns={k: v for k, v in a.columns.items() if k not in self.computed}) for a in axes]
         Precedence(self.catalog, axes, constants, self.taken, self.defaults, self.name, self.notes).settle()
+        self.notes += alone(elsewhere | {*self.taken}, axes, constants)
         if "etp" in self.needed and "etp" not in self.computed:
             axes = with_split_experts(axes, constants)
         if LAYER_PATTERN in self.needed:

@@ -215,8 +215,12 @@ def content_of(path: str | Path, settings: Iterable[str] = ()) -> tuple[dict[str
     text = read_text(Path(path))
     content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
+    stated = set[str]()
     for setting in settings:
         key, parsed = setting_of(setting)
+        if key.strip() in stated:
+            raise PerfgridError(f"--set {key.strip()} stands twice: keep one of them")
+        stated.add(key.strip())
         if key.split(".")[0] in TABLES:
             values[key.strip()] = parsed
             continue

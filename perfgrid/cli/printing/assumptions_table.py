@@ -24,26 +24,30 @@ def outputs_moved(study: Study, objective: str) -> list[str]:
 
 def print_assumptions(
     study: Study,
-    at: Mapping[str, Any],
+    at: Mapping[str, Any] | None,
     objective: str,
     origins: Mapping[str, Origin] | None = None,
     of_what: str = "best design",
 ) -> None:
-    """The inputs of a design, what is stated first; those that move nothing are counted."""
-    of = outputs_moved(study, objective)
+    """The inputs of a design, what is stated first; those that move nothing are counted. None: of no design."""
+    of = outputs_moved(study, objective) if at is not None else []
     every = assumptions(study, at, of, origins)
     some = shown(every)
     rows = [(one.status, one.quantity, one.value, one.by, *_effects(one, of)) for one in some if _in_table(one)]
     headers = ("status", "input", "value", "from", *of)
     out.print()
-    out.print(f"Inputs of the {of_what}; the last columns: what 1% more of an input changes")
+    if at is None:
+        out.print("Inputs of all designs; none is feasible, so that no answer is known that they would move")
+    else:
+        out.print(f"Inputs of the {of_what}; the last columns: what 1% more of an input changes")
     print_table(headers, rows, right=headers[4:], prose=headers[2:4], groups=1)
     still = [one for one in some if not _in_table(one)]
     for status, by in dict.fromkeys((one.status, one.by) for one in still):
         own = (f"{one.quantity} {one.value}" for one in still if (one.status, one.by) == (status, by))
         out.print_items(f"{status}, {by}:", own)
     rest = len(every) - len(some)
-    out.print(f"{rest:,} more inputs of these entries change it by less than 0.01% (--json lists them)")
+    if at is not None:
+        out.print(f"{rest:,} more inputs of these entries change it by less than 0.01% (--json lists them)")
 
 
 def _in_table(one: Assumption) -> bool:
@@ -52,7 +56,7 @@ def _in_table(one: Assumption) -> bool:
 
 
 def assumptions_data(
-    study: Study, at: Mapping[str, Any], objective: str, origins: Mapping[str, Origin] | None = None
+    study: Study, at: Mapping[str, Any] | None, objective: str, origins: Mapping[str, Origin] | None = None
 ) -> list[dict[str, Any]]:
     """All inputs of a design as JSON objects."""
     return [asdict(one) for one in assumptions(study, at, outputs_moved(study, objective), origins)]

@@ -53,6 +53,8 @@ def winner_rows(
         row = {name: arrays[name][tuple(index[d] for d in v.dims)].item() for name, v in cells.items()}
         labels = {str(d): row[str(d)] for d in groups}
         if not row["found"]:
+            if index.get(RANK):  # a group without so many designs is told of once
+                continue
             by, forbids, designs = (row.get(name, "") for name in FORBIDDEN)
             rows.append({"group": labels, "feasible": False, "reason": reason_of(study, by) if by else ""})
             rows[-1] |= {"constraint": by, "forbids": forbids, "designs": designs} if by else {}
@@ -126,8 +128,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool 
     most = None if listed or out.wide else MOST_ROWS
     rows = winner_rows(study, winners, choice, most)
     _print_rows(study, winners, rows, groups, objective if choice.over else "")
-    if winners["found"].size > len(rows):
-        more = f"{winners['found'].size - len(rows):,} rows more"
+    if most is not None and winners["found"].size > most:
+        more = f"{winners['found'].size - most:,} rows more"
         out.print(f"and {more} (--rows prints them, --json prints them with every output)")
 
 
@@ -137,7 +139,11 @@ def _print_rows(
     """One line for each group."""
     feasible = [row for row in rows if row["feasible"]]
     if not feasible:
-        few = "no group" if winners["found"].size == len(rows) else f"none of the first {len(rows)} groups"
+        few = (
+            "no group"
+            if RANK in groups or winners["found"].size == len(rows)
+            else f"none of the first {len(rows)} groups"
+        )
         out.print(f"{few} has a feasible design")
     letters = marks(row.get("constraint", "") for row in rows if not row["feasible"])
     none = [f"none ({letters[row.get('constraint', '')]})" if not row["feasible"] else "" for row in rows]

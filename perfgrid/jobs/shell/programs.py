@@ -22,7 +22,7 @@ _DECIDES = re.compile(
 _HANDS_ON = re.compile(r"-[a-z]*c")  # an option of shells: the next word is a command
 _SETTINGS = (".yaml", ".yml", ".json", ".toml")
 _SHELLS = ("bash", "sh", "zsh", "dash", "sbatch", "qsub", "bsub", "ssh", "source", ".")
-_MADE = re.compile(rf"{MANY}+([^{UNREAD}]+=){UNREAD}+")  # an option that a branch may add
+_MADE = re.compile(rf"(?:{MANY}+|{UNREAD}(?=--))([^{UNREAD}]+=){UNREAD}+")  # an option that a branch may add
 
 
 class Programs(Branches):

@@ -1,0 +1,84 @@
+"""What a job takes on a device, which its files do not name: defaults of serving engines, domains of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from perfgrid.catalog import Catalog
+
+from .job import Job
+from .kinds import UNMODELLED
+
+# SGLang, server_args.py: by the memory of a device in MiB, tokens of a chunk and the largest batch of a CUDA graph for
+# fewer than four devices that share it, and for four and more
+TIERS = (
+    (20 * 1024, 2048, 8, 8),
+    (35 * 1024, 2048, 24, 80),
+    (60 * 1024, 4096, 32, 160),
+    (90 * 1024, 8192, 256, 512),
+    (160 * 1024, 8192, 256, 512),
+    (float("inf"), 16384, 512, 512),
+)
+LEAST_RESERVED = 10 * 1024  # MiB, of devices with more than LARGE
+LARGE = 60 * 1024
+BASE = 512
+PER_TOKEN, PER_GRAPH, PER_RANK = 1.5, 2, 1024 / 8  # MiB of a token of a chunk, a request of a graph, a device
+PER_ATTENTION_GRAPH = 3  # MiB of a request of a graph on each replica of attention; half as much more above MANY
+MANY = 300
+
+
+def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
+    """A job with what its program takes on a device where the files state nothing."""
+    if job.pools:
+        pools = {pool: on_device_of(one, device, catalog) for pool, one in job.pools.items()}
+        values = job.values | {n: v for n, v in pools["decode"].values.items() if n not in job.values}
+        rows = [row for one in pools.values() for row in one.assumed if row not in job.assumed]
+        return replace(job, pools=pools, values=values, assumed=[*job.assumed, *_of_fractions(rows)])
+    if device is None:
+        return job
+    known = catalog.entry("device", device).values
+    if job.domain:
+        return _in_domains(job, known.get("scale_up_size"))
+    capacity = known.get("hbm_capacity")
+    if job.format.software != "sglang" or "static_memory_fraction" in job.values or not isinstance(capacity, float):
+        return job
+    share = static_fraction(capacity / 2**20, job.values)
+    why = f"default of SGLang for {capacity / 2**30:.4g} GiB and this layout, to be read in its log"
+    stated = {"static_memory_fraction": share, "cache_fraction": job.values.get("cache_fraction", 1)}
+    return replace(
+        job, values=job.values | stated, assumed=[*job.assumed, ("static_memory_fraction", f"{share:g}", why)]
+    )
+
+
+def _in_domains(job: Job, most: Any) -> Job:
+    """A job on a mesh of several scale-up domains: of so many devices as lie inside one, if the device has as large."""
+    why = "implied by the mesh: the product of its parts inside a domain"
+    if isinstance(most, float) and most < job.domain:
+        ignored = ("parts inside a domain", str(job.domain), f"{UNMODELLED} change the time: domains have {most:g}")
+        return replace(job, ignored=[*job.ignored, ignored])
+    rows = [*job.assumed, ("scale_up_size", str(job.domain), why)]
+    return replace(job, values=job.values | {"scale_up_size": job.domain}, assumed=rows)
+
+
+def static_fraction(memory: float, values: Mapping[str, Any]) -> float:
+    """The share of a device's memory in MiB that SGLang gives weights and cache where none is stated."""
+    ranks, pipeline = (values.get(name, 1) for name in ("tp", "pp"))
+    shared = values.get("ep", 1) * values.get("etp", 1)  # those of attention replicas are among them
+    ranks = max(ranks, shared)
+    tokens, small, large = next(tier[1:] for tier in TIERS if memory < tier[0])
+    graph = small if ranks < 4 else large
+    chunk = values.get("prefill_chunk_tokens") or tokens
+    reserved = BASE + PER_TOKEN * max(chunk, 2048) + PER_GRAPH * graph + PER_RANK * ranks * pipeline
+    replicas = ranks // max(values.get("tp", 1), 1)
+    if replicas > 1:
+        reserved += PER_ATTENTION_GRAPH * graph * replicas * (1.5 if graph > MANY else 1)
+    if memory > LARGE:
+        reserved = max(reserved, LEAST_RESERVED)
+    return round((memory - reserved) / memory, 3)
+
+
+def _of_fractions(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The rows of the shares of memory alone."""
+    return [row for row in rows if row[0] == "static_memory_fraction"]
