@@ -165,13 +165,13 @@ def prompts_before(ends_in_step, group_wait_share, own_group_share):
 
 
 @formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, asynchronous_scheduling, pp):
+def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, rounds_ahead):
     """Time of the step that a later request of the loop waits for: of one group, if there are other clients.
 
     A host that works ahead has put the next one together as well.
     """
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    steps = 1 + xp.where(asynchronous_scheduling, 1.0, 0.0) * xp.where(pp > 1, 0.0, 1.0)
+    steps = 1 + rounds_ahead
     step = at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
     return xp.where(decode_steps > 0, others, 0.0) * steps * step
 

@@ -329,13 +329,9 @@ def added_share(met_added_time, prompting_iteration_time):
 
 
 @formula(unit="s", source="vllm2026async")
-def queued_iteration_time(step_under_way, busy_share, asynchronous_scheduling, pp):
-    """Time of the iteration that is already put together while another one runs, where the host works ahead.
-
-    A group of a pipeline is put together when it has come out.
-    """
-    ahead = xp.where(asynchronous_scheduling, 1.0, 0.0) * xp.where(pp > 1, 0.0, 1.0)
-    return ahead * step_under_way / (1 - busy_share)
+def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
+    """Time of the iteration that is already put together while another one runs, where the host works ahead."""
+    return rounds_ahead * step_under_way / (1 - busy_share)
 
 
 @formula(unit="1", source="kleinrock1975queueing")

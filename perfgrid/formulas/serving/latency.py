@@ -73,14 +73,26 @@ def host_work_time(group_batch, prefill_sequences, prefill_passes, mixed_iterati
     return step_overhead + sequence_overhead * sequences
 
 
+@formula(unit="1", source="vllm2026async, vllm2026mambaasync")
+def works_ahead(asynchronous_scheduling, mixer_layers):
+    """1 where the host puts an iteration together while one runs; not with caches of recurrent states."""
+    return xp.where(asynchronous_scheduling, 1.0, 0.0) * xp.where(mixer_layers > 0, 0.0, 1.0)
+
+
+@formula(unit="1", source="vllm2026async")
+def rounds_ahead(works_ahead, pp):
+    """Iterations that are put together ahead: a group of a pipeline is when it has come out of the last stage."""
+    return works_ahead * xp.where(pp > 1, 0.0, 1.0)
+
+
 @formula(unit="s", source="pope2022inference, vllm2026async")
-def host_time(host_work_time, busy_time, communication_time, late_launch_time, step_overhead, asynchronous_scheduling):
+def host_time(host_work_time, busy_time, communication_time, late_launch_time, step_overhead, works_ahead):
     """Time between two passes in which the devices wait for the host, by pass.
 
     A host that puts the next iteration together while one runs makes devices wait only if it takes longer.
     """
     late = xp.maximum(host_work_time - busy_time - communication_time - late_launch_time, step_overhead)
-    return xp.where(asynchronous_scheduling, late, host_work_time)
+    return works_ahead * late + (1 - works_ahead) * host_work_time
 
 
 @constraint(reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time")

@@ -57,10 +57,9 @@ def LABEL_queueing_time():
 
 
 @alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="vllm2026async")
-def LABEL_queued_iteration_time(loaded_step_time, asynchronous_scheduling, pools_are_separate, pp):
+def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead, pools_are_separate):
     """Wait of a request from the moment that a place is free: for what a host put together ahead."""
-    ahead = xp.where(asynchronous_scheduling, 1.0, 0.0) * xp.where(pp > 1, 0.0, 1.0)
-    return ahead * (1 - pools_are_separate) * loaded_step_time
+    return rounds_ahead * (1 - pools_are_separate) * loaded_step_time
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")

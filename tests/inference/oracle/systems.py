@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.inference.designs import value
+
 from .designs import Design, most_places, pools_of, system_of
 from .policies import Policy, policy
 from .surface import lockstep_ranks
@@ -112,6 +114,7 @@ def drawn(seed: int) -> Record | None:
     if limits["places"] < max(FEWEST, pp):
         return None
     row = policy(engine, **limits)
+    row = replace(row, ahead=row.ahead and value("works_ahead", **design | {"asynchronous_scheduling": True}) > 0)
     design |= {"asynchronous_scheduling": row.ahead, "prefill_first": not row.mixed}
     record = {"seed": seed, "structure": structure, "engine": engine, "design": design, "policy": asdict(row)}
     record |= {"lengths": asdict(lengths), "load": load}
