@@ -214,10 +214,10 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
+def step_under_way(decode_step_time, decode_steps, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
     """Time of the steps that arrivals meet in the first stage of a pipeline: none where others decode."""
     step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / pp
-    return step * (1 - pools_are_separate)
+    return xp.where(decode_steps > 0, step, 0.0) * (1 - pools_are_separate)
 
 
 def wait_for_step(step, hold):
@@ -242,8 +242,9 @@ def free_wait(
     iteration, _, _ = rest_of(prompting_iteration_time, *moments(iteration_moment))
     queue, _, _ = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
     steps = (1 - prompting_time_share) * (1 - idle_share) * step_under_way / 2
-    others = (1 - idle_share) * (rate_held_time + queued_iteration_time)
-    return steps + others + prompting_time_share * (iteration + queue)
+    others = 1 - (1 - prompting_time_share) * idle_share
+    held = rate_held_time + queued_iteration_time
+    return steps + others * held + prompting_time_share * (iteration + queue)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
@@ -265,7 +266,7 @@ def free_wait_deviation(
     step, share = added(wait_for_step(step_under_way, rate_held_time), queued), prompting_time_share
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
-    prompts = added(iteration, queue, queued)
+    prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
     alone = (1 - share) * (1 - idle_share)
     own = alone * step[1] + share * prompts[1]
     squares = alone * step[0] ** 2 + share * prompts[0] ** 2

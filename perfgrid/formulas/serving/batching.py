@@ -337,20 +337,7 @@ def rate_running_batch(met_batch, occupied_share, decoding_replicas):
     return met_batch * occupied_share * decoding_replicas
 
 
-@alternative(of="prefill_load", by="batch_rule", label=FIXED, unit="1", source="agrawal2024sarathi")
-def LABEL_prefill_load(request_prefill_time, request_decode_time):
-    """Part of its time that a replica with a full batch spends on prefills."""
-    prefill, decode = (at(time, load=NODES[0]) for time in (request_prefill_time, request_decode_time))
-    return prefill / (prefill + decode)
-
-
-@alternative(of="prefill_load", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
-def clients_prefill_load(served_rate, request_prefill_time, dp):
-    """Part of its time that a replica spends on prefills."""
-    return served_rate / dp * at(request_prefill_time, load=NODES[0])
-
-
-@alternative(of="prefill_load", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
+@formula(unit="1", source="agrawal2024sarathi")
 def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share):
     """Part of its time that a replica spends on prefills."""
     step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
@@ -358,9 +345,9 @@ def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, o
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")
-def shared_busy_share(prefill_load):
+def shared_busy_share(rate_prefill_load):
     """Part of the time of a decoding replica that goes to prefills."""
-    return xp.minimum(prefill_load, 0.99)
+    return xp.minimum(rate_prefill_load, 0.99)
 
 
 @alternative(of="busy_share", by="pools", label="separate", unit="1", source="zhong2024distserve")

@@ -59,6 +59,8 @@ def clients_prefill_sequences(
     computed_prompt_tokens,
     cp,
     busiest_prompts,
+    prompts_of_an_iteration,
+    lockstep_ranks,
 ):
     """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
 
@@ -68,7 +70,9 @@ def clients_prefill_sequences(
     batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
-    few = xp.minimum(xp.maximum(at(busiest_prompts, load=LOOP), 1.0), many)
+    mean = at(prompts_of_an_iteration, load=LOOP) / lockstep_ranks
+    most = xp.minimum(at(busiest_prompts, load=LOOP), xp.maximum(held, mean))
+    few = xp.maximum(xp.minimum(most, batch), 1.0)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 

@@ -231,6 +231,7 @@ def request_passes(
     prefill_sequences,
     mixed_iterations,
     group_batch,
+    busiest_replica_load,
     decode_steps,
     draft_tokens,
     draft_cost,
@@ -240,7 +241,8 @@ def request_passes(
     Drafting costs as much energy, in steps, as time. Mixed iterations with prompts are steps as well.
     """
     prompting = prefill_passes / prefill_sequences
-    steps = xp.maximum(decode_steps / group_batch - mixed_iterations * prompting, 0.0)
+    mean_batch = group_batch / busiest_replica_load
+    steps = xp.maximum(decode_steps / mean_batch - mixed_iterations * prompting, 0.0)
     return tp * cp * table("pass", prefill=prompting, decode=steps * (1 + draft_tokens * draft_cost))
 
 

@@ -131,6 +131,7 @@ def rate_beginning_rounds(
     decode_step_time,
     added_time,
     prefill_sequences,
+    mean_prefill_ratio,
     lockstep_ranks,
     batch_groups,
     prompt_variation,
@@ -143,7 +144,7 @@ def rate_beginning_rounds(
     longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that
     of r. Where all places are taken, prompts follow answers that end.
     """
-    added = prefill_passes * added_time / prefill_sequences
+    added = prefill_passes * added_time * mean_prefill_ratio / prefill_sequences
     share, rate = alone_rounds, round_prompts / (decode_step_time + alone_rounds * added)
     for _ in range(RATE_STEPS):
         longer = added * gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
@@ -186,9 +187,12 @@ def prompts_of_a_round(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def going_on(mixed_iterations, prompts_of_an_iteration, lockstep_ranks, pools_are_separate):
+def going_on(
+    mixed_iterations, prompts_of_an_iteration, lockstep_ranks, other_sequences_share, decode_steps, pools_are_separate
+):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
-    others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * (1 - pools_are_separate)
+    others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * other_sequences_share
+    others = xp.where(decode_steps > 0, others, 0.0) * (1 - pools_are_separate)
     return mixed_iterations + (1 - mixed_iterations) * others
 
 
@@ -232,14 +236,12 @@ def LABEL_request_prefill_time(
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
-def request_decode_time(
-    decode_step_time, decode_steps, replica_batch, mixed_iterations, prefill_time, request_prefill_time
-):
+def request_decode_time(decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds):
     """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = xp.where(mixed_iterations > 0, xp.maximum(prefill_time - request_prefill_time, 0.0), 0.0)
+    own = mixed_iterations * in_pass(pass_time, "decode") * prefill_rounds
     return (decode_step_time * decode_steps + own) / replica_batch
 
 
@@ -249,7 +251,8 @@ def request_decode_time(
 @formula(unit="s", source="little1961")
 def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps):
     """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
-    return decode_step_time + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
+    step = xp.where(decode_steps > 0, decode_step_time, 0.0)
+    return step + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="s", source="yu2022orca")
@@ -299,14 +302,15 @@ def prompt_slot_time(
     node_batch,
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
-    steps = prompts_beside_steps * step_under_way * xp.minimum(computed_prompt_tokens / iteration_room, 1.0)
+    steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
     return at_met_batch(met_batch, own_prefill_time, node_batch) + steps
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens):
+def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
     """Prompt tokens for which an iteration has room beside the steps of the batch that arrivals meet."""
-    return xp.maximum(prefill_chunk_tokens * cp - met_batch * step_tokens, 1.0)
+    room = prefill_chunk_tokens * cp
+    return xp.maximum(room - met_batch / pp * step_tokens, 0.05 * room)
 
 
 @formula(unit="s", source="agrawal2024sarathi")

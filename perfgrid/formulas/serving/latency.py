@@ -137,8 +137,8 @@ def pass_time(busy_time, communication_time, late_launch_time, host_time):
     return busy_time + communication_time + late_launch_time + host_time
 
 
-@alternative(of="awaited_passes", by="batch_rule", label=("given", "run"), unit="1", source="narayanan2021")
-def LABEL_awaited_passes(prefill_passes, prefill_groups):
+@alternative(of="awaited_passes", by="batch_rule", label="given", unit="1", source="narayanan2021")
+def given_awaited_passes(prefill_passes, prefill_groups):
     """Passes of the prefill until a request has its first token: of all prompts that start together."""
     return prefill_groups * prefill_passes
 
@@ -146,7 +146,7 @@ def LABEL_awaited_passes(prefill_passes, prefill_groups):
 @alternative(
     of="awaited_passes",
     by="batch_rule",
-    label=("concurrency", "memory", "rate", "clients"),
+    label=("concurrency", "memory", "run", "rate", "clients"),
     unit="1",
     source="yu2022orca",
 )

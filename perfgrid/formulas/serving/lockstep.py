@@ -11,7 +11,7 @@ from perfgrid.formulas.axes import at, only, table
 
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
-MOST_COUNTED, COUNTS = 3.0, 10  # up to this mean the largest of Poisson numbers is summed up
+MOST_COUNTED, COUNTS = 3.0, 14  # up to this mean the largest of Poisson numbers is summed up
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
 
 # ---- equations: how far the largest of n counts of mean m lies above the mean ---------------------------------------
@@ -48,7 +48,8 @@ def largest_count(mean, ranks):
         below = below + term
         found = found + 1 - xp.exp(ranks * xp.log(xp.minimum(below, 1.0)))
         term = term * m / (j + 1)
-    return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks), found)
+    skewed = (most_above(ranks) ** 2 - 1) / 6  # a Poisson number leans to the right (Cornish and Fisher)
+    return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks) + skewed, found)
 
 
 def most_prompts(prompts, ranks, variation):

@@ -22,11 +22,11 @@ def given_loaded_step_time(decode_step_time):
     of="loaded_step_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="little1961"
 )
 def LABEL_loaded_step_time(
-    replica_batch, dp, request_capacity, first_time, decode_steps, decode_step_time, pools_are_separate
+    replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time, pools_are_separate
 ):
     """Time from step to step of a running sequence, prompts of others included: what Little's law leaves."""
     under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
-    shared = xp.maximum(under_way - first_time, 0.0) / xp.maximum(decode_steps, 1.0)
+    shared = xp.maximum(under_way - first_time, 0.0) / (xp.maximum(decode_steps, 1.0) + rounds_ahead)
     alone = (pools_are_separate > 0) | (decode_steps == 0)
     return xp.where(alone, at(decode_step_time, load=NODES[0]), shared)
 
@@ -50,13 +50,15 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label=("given", "run"), unit="s", source="pope2022inference")
-def LABEL_queueing_time():
+@alternative(of="queueing_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
+def given_queueing_time():
     """Wait of a request before its prefill: none is counted where a batch starts together."""
     return 0.0
 
 
-@alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="vllm2026async")
+@alternative(
+    of="queueing_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="vllm2026async"
+)
 def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead, pools_are_separate):
     """Wait of a request from the moment that a place is free: for what a host put together ahead."""
     return rounds_ahead * (1 - pools_are_separate) * loaded_step_time
@@ -101,7 +103,7 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 @formula(unit="s", source="pope2022inference")
 def time_to_first_token(first_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
-    """Mean time from arrival to first token: by the rules given and run, of prompts that arrive together.
+    """Mean time from arrival to first token: by the rule given, of prompts that arrive together.
 
     By the others a request waits for the iterations that hold its own prompt, beside others that came in a step.
     """

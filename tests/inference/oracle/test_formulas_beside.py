@@ -1,0 +1,42 @@
+"""Formulas beside simulated systems: the shares within 10, 15 and 25 % of p50, p90 and p99 do not fall.
+
+Aimed at are 0.95 below 80 % load and 0.85 above.
+"""
+
+import numpy as np
+import pytest
+
+from .__main__ import stored
+from .compared import HIGH, errors, within
+
+# p50, p90, p99 of first tokens, of times per token and of latencies of open arrivals
+REACHED = {
+    "replica": [[0.83, 0.77, 0.74], [0.90, 0.86, 0.85], [0.84, 0.86, 0.92]],
+    "pipeline": [[0.74, 0.60, 0.42], [0.77, 0.76, 0.77], [0.73, 0.79, 0.86]],
+    "lockstep": [[0.64, 0.64, 0.66], [0.63, 0.54, 0.37], [0.66, 0.62, 0.64]],
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Errors of the open arrivals of each structure."""
+    records = [r for r in stored() if r["load"]["kind"] == "open" and r["structure"] in REACHED]
+    return {name: np.array([errors(r) for r in records if r["structure"] == name]) for name in REACHED}
+
+
+@pytest.mark.parametrize("structure", REACHED)
+def test_as_many_systems_as_stated_are_within_the_bounds(found, structure):
+    shares = within(found[structure])
+    assert (shares >= np.array(REACHED[structure])).all(), shares.round(2)
+
+
+@pytest.mark.parametrize("structure", REACHED)
+def test_half_of_the_systems_are_close(found, structure):
+    assert (np.abs(np.nanmedian(found[structure][:, :, 0], axis=0)) < 0.05).all()
+
+
+def test_waits_do_not_explode_below_saturation():
+    """In lockstep groups a first token was once predicted a thousand times too late."""
+    for record in stored():
+        if record["structure"] != "pools" and record["load"]["kind"] == "open" and record["load"]["of_capacity"] < HIGH:
+            assert np.nanmax(errors(record)[0], initial=0.0) < 6.0, record["seed"]
