@@ -64,11 +64,11 @@ def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
 
 
 @formula(unit="s", source="kwon2023vllm")
-def longest_row(met_prefill_time, prefill_moment, replica_sequences, places):
+def longest_row(hold_time, prefill_moment, replica_sequences, places):
     """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row."""
     second, _, _ = moments(prefill_moment)
     free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
-    return free * second * met_prefill_time
+    return free * second * hold_time
 
 
 @formula(unit="s", source="kwon2023vllm")
@@ -97,7 +97,7 @@ def cut(longest, mean, square, cube):
 @formula(unit="s", source="kleinrock1975queueing")
 def hold_behind(
     busy_share,
-    met_prefill_time,
+    hold_time,
     rate_first_time,
     mean_prefill_ratio,
     prefill_moment,
@@ -111,7 +111,7 @@ def hold_behind(
     Mixed iterations compute them beside its steps.
     """
     holds, (second, _, _) = (1 - prompts_beside_steps) * busy_share / (1 - busy_share), moments(prefill_moment)
-    row = met_prefill_time * second / (1 - busy_share) ** 2
+    row = hold_time * second / (1 - busy_share) ** 2
     own = rate_first_time * mean_prefill_ratio
     mean = free_wait + own
     square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
@@ -140,7 +140,7 @@ def rate_free_answer_time(
     batch_gain,
     decode_steps,
     busy_share,
-    met_prefill_time,
+    hold_time,
     prefill_moment,
     free_sojourn,
     longest_row,
@@ -153,7 +153,7 @@ def rate_free_answer_time(
     Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
     """
-    u, prompt, (second, third, _) = busy_share, met_prefill_time, moments(prefill_moment)
+    u, prompt, (second, third, _) = busy_share, hold_time, moments(prefill_moment)
     holds = u / (1 - u)
     row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
     rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)

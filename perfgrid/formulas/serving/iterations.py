@@ -291,6 +291,12 @@ def met_added_time(added_time, filling, met_batch, node_batch):
     return at_met_batch(met_batch, added_time * filling, node_batch)
 
 
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
+    """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
+    return at_met_batch(met_batch, added_time * crowding * prefill_passes * mean_prefill_ratio, node_batch)
+
+
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
     own_prefill_time,
