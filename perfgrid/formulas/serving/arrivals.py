@@ -1,8 +1,8 @@
 """Random arrivals: what a request meets, and how long it waits for it.
 
-A replica computes prompts before steps. An arrival finds it ``idle``, with a ``step`` under way, or with other
-``prompts`` before its own, a queue with one server (M/G/1, whose vacations are the steps); or as many sequences run as
-there are places (``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers
+An arrival finds a server ``idle``, in an iteration of steps alone (``step``), or in one with other ``prompts``, behind which
+there may be more than it has room for, a queue with one server (M/G/1); or as many sequences run as there are places
+(``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers
 per second of steps, the number of them that run has the variance b·I/a: a is the slope of the logarithm of that rate
 by that of b (1: sequences do not slow each other down), and I the dispersion of arrivals, more than 1 because prompts
 that are computed one after the other start decoding together. The part of the time in which all places are taken

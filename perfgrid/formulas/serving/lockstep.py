@@ -2,7 +2,7 @@
 
 A decoding step takes as long as that of the replica with most sequences. A router that sends each request to the
 emptiest replica leaves them at most one sequence apart; one that does not look leaves them as balls in bins. Replicas
-without a prompt join the exchanges of a prefill without tokens of their own.
+without a prompt go on with their steps beside those that have one.
 """
 
 from perfgrid.engine import xp
