@@ -1,8 +1,8 @@
 """Random arrivals: how long an answer takes after its first token, by its length.
 
 The batch that runs changes while an answer does, the less the longer it is. Prompts hold up its steps: those that come
-meanwhile, and where prompts come first those behind its own, computed in a row before its first step. Not more of them can
-than there are places. Where all places are taken (``crowd``), the batch is the largest, and a prompt follows every
+meanwhile, and where prompts come first those behind its own, computed in a row before its first step. Not more of them
+can than there are places. Where all places are taken (``crowd``), the batch is the largest, and a prompt follows every
 answer that ends.
 """
 

@@ -1,12 +1,12 @@
 """Random arrivals: what a request meets, and how long it waits for it.
 
-An arrival finds a server ``idle``, in an iteration of steps alone (``step``), or in one with other ``prompts``, behind which
-there may be more than it has room for, a queue with one server (M/G/1); or as many sequences run as there are places
-(``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers
-per second of steps, the number of them that run has the variance b·I/a: a is the slope of the logarithm of that rate
-by that of b (1: sequences do not slow each other down), and I the dispersion of arrivals, more than 1 because prompts
-that are computed one after the other start decoding together. The part of the time in which all places are taken
-follows as for many servers (Halfin and Whitt 1981).
+An arrival finds a server ``idle``, in an iteration of steps alone (``step``), or in one with other ``prompts``, behind
+which there may be more than it has room for, a queue with one server (M/G/1); or as many sequences run as there are
+places (``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers per second
+of steps, the number of them that run has the variance b·I/a: a is the slope of the logarithm of that rate by that of b
+(1: sequences do not slow each other down), and I the dispersion of arrivals, more than 1 because prompts that are
+computed one after the other start decoding together. The part of the time in which all places are taken follows as for
+many servers (Halfin and Whitt 1981).
 """
 
 from perfgrid.engine import xp

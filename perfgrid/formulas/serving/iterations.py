@@ -104,7 +104,7 @@ def round_prompts(iteration_arrivals, batch_groups):
 
 @formula(unit="1", source="little1961")
 def alone_rounds(round_prompts, prompts_of_a_round):
-    """Part of the rounds in which prompts begin, where as many come in each."""
+    """Part of the rounds in which prompts begin, if every round lasts as long."""
     return round_prompts / prompts_of_a_round
 
 

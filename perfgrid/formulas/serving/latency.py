@@ -75,7 +75,10 @@ def host_work_time(group_batch, prefill_sequences, prefill_passes, mixed_iterati
 
 @formula(unit="1", source="vllm2026async, vllm2026mambaasync")
 def works_ahead(asynchronous_scheduling, mixer_layers):
-    """1 where the host puts an iteration together while one runs; not with caches of recurrent states."""
+    """1 where the host puts an iteration together while one runs; not where prefixes of recurrent states are cached.
+
+    That they are is taken for all models with recurrent layers: the default of vLLM.
+    """
     return xp.where(asynchronous_scheduling, 1.0, 0.0) * xp.where(mixer_layers > 0, 0.0, 1.0)
 
 
