@@ -84,8 +84,8 @@ def values_of(table: str, name: str) -> Any:
             "torchtitan torchtitan-2024 torchtitan-2024-eager pytorch pytorch-compiled nemo-automodel llm-foundry "
             "llm-foundry-2023 "
             "maxtext maxtext-gpu paxml "
-            "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
-            "meta-inference optimum-habana vllm-2024-rocm turbomind-2023",
+            "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm vllm-2025 sglang "
+            "deepseek-serving meta-inference optimum-habana vllm-2024-rocm turbomind-2023",
         ),
     ],
 )

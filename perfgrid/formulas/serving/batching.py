@@ -119,14 +119,13 @@ def given_prefill_sequences(group_batch):
     of="prefill_sequences", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
     source="yu2022orca",
 )  # fmt: skip
-def LABEL_prefill_sequences(busiest_prompts, prompts_of_an_iteration, lockstep_ranks, prompt_room, group_batch):
+def LABEL_prefill_sequences(busiest_prompts, prompts_of_an_iteration, lockstep_ranks, prompt_room):
     """Prompts that a replica computes together: of those in lockstep, the one with most, as there is room for them.
 
     What has none there is computed in the next iteration, when others have fewer.
     """
     mean = prompts_of_an_iteration / lockstep_ranks
-    most = xp.minimum(busiest_prompts, xp.maximum(prompt_room, mean))
-    return xp.maximum(xp.minimum(most, group_batch), 1.0)
+    return xp.minimum(busiest_prompts, xp.maximum(prompt_room, mean))
 
 
 @alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021")
