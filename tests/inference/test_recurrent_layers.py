@@ -81,7 +81,13 @@ def test_no_recurrent_layer_is_a_model_of_attention(tokens):
 def test_a_hybrid_lies_between_its_pure_kinds(output):
     """Layer by layer from softmax attention to Mamba-2, at a context where they differ much."""
     layers = 26.0
-    point = {"model": NEMOTRON, "software": "vllm-2025", "prompt_tokens": 60_000.0, "batch": 4.0, "ffn_free_layers": 0.0}
+    point = {
+        "model": NEMOTRON,
+        "software": "vllm-2025",
+        "prompt_tokens": 60_000.0,
+        "batch": 4.0,
+        "ffn_free_layers": 0.0,
+    }
     series = [value(output, **point, mixer_layers=n, attention_free_layers=n) for n in (0.0, 6.0, 13.0, 22.0, 25.0)]
     assert (np.diff(series) < 0).all()
     steps = np.diff(series) / np.diff([0.0, 6.0, 13.0, 22.0, 25.0])
