@@ -325,14 +325,14 @@ def test_an_iteration_holds_the_prompts_that_came_in_a_step():
     names = ("prefill_time", "prefill_sequences", "decode_step_time")
     static, loop = (evaluate(*names, batch_rule=rule, **short) for rule in ("given", "concurrency"))
     assert static["prefill_sequences"] == 64
-    assert loop["prefill_sequences"] == pytest.approx(64 / 199 / (1 - (1 - 1 / 199) ** 64))
+    assert loop["prefill_sequences"] == pytest.approx(64 / 199 / (1 - (1 - 1 / 199) ** 64), rel=2e-4)
     assert loop["decode_step_time"] < loop["prefill_time"] < 1.5 * loop["decode_step_time"]
     glosses = (
         pg.load_catalog().variables["batch_rule"].meaning,
-        registry().formulas["time_to_first_token"].meaning,
+        registry().formulas["time_to_first_token"].function.__doc__ or "",
         (Path(__file__).parents[2] / "docs" / "inference.md").read_text(),
     )
-    assert all("prompts that arrive together" in " ".join(text.split()) for text in glosses)
+    assert all("came in a step" in " ".join(text.split()) for text in glosses)
 
 
 def test_beyond_saturation_nothing_looks_plausible():

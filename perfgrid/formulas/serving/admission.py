@@ -10,6 +10,7 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at
 
 LOOP = "node_1"
+ROUNDING = 1e-4
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -46,7 +47,8 @@ def came_together(polling_steps, prompts, limit, arrivals, steps):
     gathered = 1 + gathering_span(prompts, limit, arrivals) * arrivals
     looked_for = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), 1e-6)
     n = xp.maximum(steps, 1 + 1e-6)
-    return xp.maximum(looked_for / -xp.expm1(looked_for * n * xp.log1p(-1 / n)), gathered)
+    some = looked_for / -xp.expm1(looked_for * n * xp.log1p(-1 / n))
+    return xp.maximum(some * (1 - ROUNDING), gathered)  # one prompt is one, whatever the rounding: kernels have tiles
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------

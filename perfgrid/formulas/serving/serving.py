@@ -103,7 +103,7 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 @formula(unit="s", source="pope2022inference")
 def time_to_first_token(first_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
-    """Mean time from arrival to first token: by the rule given, of prompts that arrive together.
+    """Mean time from arrival to first token; by the rule given, of prompts that arrive together.
 
     By the others a request waits for the iterations that hold its own prompt, beside others that came in a step.
     """
