@@ -13,7 +13,7 @@ from perfgrid.optimizer.design_file import design_studies
 from perfgrid.optimizer.optimize import problem_of
 
 NODES = ("n5", "n3", "a16")
-UNFINISHED = {"a16"}  # with two starts its search stops at a residual of 0.22; four find a design that is 11 % cheaper
+UNFINISHED = "with two starts the search stops at a residual of 0.22; four find a design that is 11 % cheaper"
 STORED = json.loads((STUDY.parents[2] / "benchmarks" / "codesign.json").read_text())
 
 
@@ -42,6 +42,13 @@ def agree(limits):
             assert sign * limit[moved] == pytest.approx(limit["price"], rel=0.1)
 
 
+@pytest.mark.parametrize(
+    "node", ["n5", "n3", pytest.param("a16", marks=pytest.mark.xfail(reason=UNFINISHED, strict=True))]
+)
+def test_stored_optima_keep_the_conditions_of_optimality(node):
+    assert STORED[node]["optimum"]["kkt_residual"] < 1e-4
+
+
 @pytest.mark.parametrize("node", STORED)
 def test_stored_optima_are_what_their_studies_say(node):
     """Values that the benchmark stored, evaluated as the studies that `--save` writes: objective and limits."""
@@ -55,7 +62,6 @@ def test_stored_optima_are_what_their_studies_say(node):
     found = found.assign({name: values[name] for name in over})
     found = found.assign_coords({"knob": over} | {name: values[name] for name in labels})
     assert evaluated_again(study, found) == pytest.approx(values["objective"], rel=1e-6)
-    assert values["kkt_residual"] < 1e-4 or node in UNFINISHED
     contents = design_studies(study, found)
     trained = pg.evaluate(pg.Study.make(**contents[f"train-{node}" if f"train-{node}" in contents else "train"]))
     assert trained.device_price.item() < 10500 * (1 + 1e-6)
