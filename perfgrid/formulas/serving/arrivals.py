@@ -91,14 +91,14 @@ def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def arrival_dispersion(busy_share, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks):
+def arrival_dispersion(prompt_load, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks):
     """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
 
     So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load
     u and the second moment s, at most as many as there are places, shared out among replicas in lockstep. Answers of
     different lengths end apart, which evens that out. Mixed iterations have no such rows.
     """
-    u, (second, _, _) = busy_share, moments(prefill_moment)
+    u, (second, _, _) = prompt_load, moments(prefill_moment)
     row = xp.minimum((u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u), places)
     return 1 + (1 - prompts_beside_steps) * (row - 1) / lockstep_ranks / (1 + output_variation**2)
 

@@ -23,6 +23,7 @@ from .tabulated import at_met_batch
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
 UNBOUND = 1e9  # sequences of an engine whose prompts wait for no room
+MOST_ROUNDS = 1 - 1e-6  # part of the rounds that hold prompts at most
 LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
@@ -108,51 +109,81 @@ def alone_rounds(round_prompts, prompts_of_a_round):
     return round_prompts / prompts_of_a_round
 
 
-@alternative(of="beginning_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_beginning_rounds(alone_rounds):
-    """Part of the rounds in which prompts begin: those of answers that end, whatever a round takes."""
-    return alone_rounds
+def gathered(prompts, ranks, variation, room):
+    """Prompts of the busiest of so many ranks that an iteration computes, in mean lengths: as it has room for them."""
+    return xp.minimum(most_prompts(prompts, ranks, variation), room)
 
 
-def gathered(prompts, ranks, variation, room, groups):
-    """Prompts of the busiest of so many ranks that a round computes after one another, in mean lengths.
+def own_rounds(begin, prompts, held, ranks, stops):
+    """Part of the iterations in which each replica has prompts, if some begin in a part of the rounds of all.
 
-    The first group of a pipeline that begins takes all that have come and it has room for; others follow beside it.
+    A replica takes as many iterations as its prompts need, where it can compute ``held`` in one, and at least one for
+    those that begin together. ``stops``: 1 where it takes no step meanwhile, so that there are further iterations.
     """
-    most = most_prompts(prompts, ranks, variation)
-    return xp.minimum(most, xp.maximum(room, most / groups))
+    begin_there = -xp.expm1(xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) / ranks)
+    needed = xp.maximum(begin_there, prompts / ranks / held)
+    return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
 
-@alternative(of="beginning_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
-def rate_beginning_rounds(
+def rounds_with_prompts(own, ranks, stops):
+    """Iterations with prompts of a group in lockstep for each step of its replicas, which compute theirs together."""
+    return -xp.expm1(ranks * xp.log1p(-own)) / (1 - stops * own)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def held_prompts(prefill_sequences, prefill_passes, batch_groups):
+    """Prompts that the busiest replica computes in a round in which all groups of a pipeline have some."""
+    return prefill_sequences / prefill_passes * batch_groups
+
+
+@formula(unit="1", source="little1961")
+def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, mixed_iterations):
+    """Part of the iterations in which one replica has prompts, if every round lasts as long."""
+    return own_rounds(alone_rounds, round_prompts, held_prompts, lockstep_ranks, 1 - mixed_iterations)
+
+
+@alternative(of="prompting_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
+def LABEL_prompting_rounds(replica_prompting_share, lockstep_ranks, mixed_iterations):
+    """Iterations with prompts for each round of steps: of answers that end, whatever a round takes."""
+    return rounds_with_prompts(replica_prompting_share, lockstep_ranks, 1 - mixed_iterations)
+
+
+@alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_prompting_rounds(
     alone_rounds,
     round_prompts,
-    prefill_passes,
+    held_prompts,
+    replica_prompting_share,
     decode_step_time,
     added_time,
     prefill_sequences,
     mean_prefill_ratio,
     lockstep_ranks,
-    batch_groups,
     prompt_variation,
     prompt_room,
+    mixed_iterations,
 ):
-    """Part of the rounds in which prompts begin: those of arrivals, of which more come in a longer round.
+    """Iterations with prompts for each round of steps: of arrivals, of which more come in a longer round.
 
-    A round of time t is followed by one with prompts with the chance 1 - exp(-t·r), where r prompts come per second:
-    q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T) for a round T that prompts lengthen by x, the more of them the
-    longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that
-    of r. Where all places are taken, prompts follow answers that end.
+    A round of time t is followed by one in which prompts begin with the chance 1 - exp(-t·r), where r prompts come per
+    second: in q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T), for a round T that prompts lengthen by x, the more
+    of them the longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm
+    for twice that of r. Where all places are taken, prompts follow answers that end.
     """
-    added = prefill_passes * added_time * mean_prefill_ratio / prefill_sequences
-    share, rate = alone_rounds, round_prompts / (decode_step_time + alone_rounds * added)
+    added, stops = added_time * mean_prefill_ratio, 1 - mixed_iterations
+    share = all_taken = rounds_with_prompts(replica_prompting_share, lockstep_ranks, stops)
+    rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
-        longer = added * gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
+        some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
+        more = xp.maximum(some / prefill_sequences, 1.0)
+        longer = added * more
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
-        share = xp.minimum(short / (short + long), alone_rounds)
+        begin = xp.minimum(short / (short + long), alone_rounds)
+        own = own_rounds(begin, round_prompts, held_prompts * more, lockstep_ranks, stops)
+        share = rounds_with_prompts(own, lockstep_ranks, stops)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
-    return share * (1 - full) + alone_rounds * full
+    return share * (1 - full) + all_taken * full
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -169,10 +200,10 @@ def LABEL_crowding():
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
 def rate_crowding(
-    beginning_rounds, round_prompts, prefill_sequences, lockstep_ranks, batch_groups, prompt_variation, prompt_room
+    prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room
 ):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
-    come = gathered(round_prompts / beginning_rounds, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
+    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
     full = only("load", NODES[-1])
     return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
 
@@ -188,10 +219,16 @@ def prompts_of_a_round(
 
 @formula(unit="1", source="agrawal2024sarathi")
 def going_on(
-    mixed_iterations, prompts_of_an_iteration, lockstep_ranks, other_sequences_share, decode_steps, pools_are_separate
+    mixed_iterations,
+    replica_prompting_share,
+    lockstep_ranks,
+    other_sequences_share,
+    decode_steps,
+    pools_are_separate,
 ):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
-    others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * other_sequences_share
+    some = rounds_with_prompts(replica_prompting_share, lockstep_ranks, 0.0)
+    others = xp.maximum(1 - replica_prompting_share / some, 0.0) * other_sequences_share
     others = xp.where(decode_steps > 0, others, 0.0) * (1 - pools_are_separate)
     return mixed_iterations + (1 - mixed_iterations) * others
 
@@ -228,11 +265,11 @@ def round_added_time(added_time, prompts_beside_steps, batch_groups, pass_time):
 
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
 def LABEL_request_prefill_time(
-    round_added_time, prefill_passes, beginning_rounds, crowding, round_prompts, lockstep_ranks, mean_prefill_ratio
+    round_added_time, prompting_rounds, crowding, round_prompts, lockstep_ranks, mean_prefill_ratio
 ):
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
-    added = round_added_time * crowding * prefill_passes * mean_prefill_ratio
-    return added * lockstep_ranks * beginning_rounds / round_prompts
+    added = round_added_time * crowding * mean_prefill_ratio
+    return added * lockstep_ranks * prompting_rounds / round_prompts
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
@@ -262,15 +299,9 @@ def met_prefill_time(request_prefill_time, met_batch, node_batch):
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, filling, met_batch, node_batch):
+def met_first_time(prefill_time, added_time, crowding, met_batch, node_batch):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
-    return at_met_batch(met_batch, prefill_time + (filling - 1) * added_time, node_batch)
-
-
-@formula(unit="1", source="kleinrock1975queueing")
-def filling(crowding, prompt_room, prefill_sequences):
-    """Prompts of the busiest replica over those of an iteration, as far as there is room in one."""
-    return xp.minimum(crowding, xp.maximum(prompt_room / prefill_sequences, 1.0))
+    return at_met_batch(met_batch, prefill_time + (crowding - 1) * added_time, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
@@ -286,9 +317,9 @@ def rate_first_time(met_first_time):
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(added_time, filling, met_batch, node_batch):
+def met_added_time(added_time, crowding, met_batch, node_batch):
     """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * filling, node_batch)
+    return at_met_batch(met_batch, added_time * crowding, node_batch)
 
 
 @formula(unit="s", source="kleinrock1975queueing")

@@ -89,8 +89,11 @@ def accepted_tokens(draft_tokens, draft_acceptance):
 
 @formula(unit="1", source="agrawal2024sarathi")
 def prefill_passes(prefill_sequences, computed_prompt_tokens, cp, prefill_chunk_tokens):
-    """Passes in which the prompts of one group are computed, at most so many tokens at once on one rank."""
-    return xp.maximum(xp.ceil(prefill_sequences * computed_prompt_tokens / cp / prefill_chunk_tokens * (1 - 1e-6)), 1.0)
+    """Full passes in which the prompts of one group are computed, at most so many tokens at once on one rank.
+
+    No whole number: what a prompt leaves of its last pass is for the next one.
+    """
+    return xp.maximum(prefill_sequences * computed_prompt_tokens / cp / prefill_chunk_tokens, 1.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
