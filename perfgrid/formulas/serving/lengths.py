@@ -118,15 +118,32 @@ def LABEL_prefill_ratio(
     bound_prefill_share,
     computed_prefill_share,
     square_prefill_share,
+    late_prefill_share,
+    launched_prefill_share,
 ):
-    """Time of a prefill over that of the mean prompt, by length, at x times its tokens: a + r(x) + s·x².
+    """Time of a prefill over that of the mean prompt, by length, at x times its tokens: max(a + r(x) + s·x², f).
 
     a is for launches and the host, s for attention. The products r take as long as reading the weights, as the h that
-    wait for memory and the others, which follow the tokens, or as their work: max(w, h + (1 - a - s - h)·x, c·x).
+    wait for memory and the others, which follow the tokens, or as their work: max(w, h + (1 - a - s - h - l)·x, c·x).
+    f is what the host needs to launch a prompt of any length, l by how much the mean prompt waits for that.
     """
     x, fixed, square, bound = prompt_ratio, fixed_prefill_share, square_prefill_share, bound_prefill_share
-    products = xp.maximum(bound + (1 - fixed - square - bound) * x, computed_prefill_share * x)
-    return fixed + xp.maximum(read_prefill_share, products) + square * x**2
+    tokens = xp.maximum(1 - fixed - square - bound - late_prefill_share, 0.0)
+    products = xp.maximum(bound + tokens * x, computed_prefill_share * x)
+    return xp.maximum(fixed + xp.maximum(read_prefill_share, products) + square * x**2, launched_prefill_share)
+
+
+@formula(unit="1", source="sglang2025prefillgraph")
+def late_prefill_share(late_launch_time, pass_time, prefill_passes):
+    """Part of the time of the mean prompt in which the devices wait for the host's launches."""
+    return of_prompt(late_launch_time) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
+
+
+@formula(unit="1", source="sglang2025prefillgraph")
+def launched_prefill_share(prefill_launches, prefill_launch_time, host_time, pass_time, prefill_passes):
+    """Part of the time of the mean prompt that the host needs for a prompt of any length."""
+    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time
+    return (launches + of_prompt(host_time)) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
 
 
 @formula(unit="1", source="williams2009roofline")
