@@ -351,9 +351,9 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps):
-    """Time of an iteration with prompts that arrivals meet."""
-    return met_added_time + prompts_beside_steps * step_under_way
+def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp):
+    """Time of an iteration with prompts that arrivals meet, through all stages."""
+    return met_added_time + prompts_beside_steps * step_under_way * pp
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -375,17 +375,22 @@ def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
     return rounds_ahead * step_under_way / (1 - busy_share)
 
 
-@formula(unit="1", source="kleinrock1975queueing")
-def iteration_moment(prefill_moment, added_share):
-    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment.
+@formula(unit="1", source="kleinrock1975queueing, narayanan2021")
+def iteration_moment(prefill_moment, added_share, pp, met_batch):
+    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment, as it is met.
 
-    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1.
+    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1. Of a pipeline the
+    first stage is free after a p-th of it. The next group begins then or, if all are under way, has to come back from
+    the last stage first: of the time L one p-th is of a wait of L/p, the rest of one of L·(1 - 1/p).
     """
     b, a = added_share, 1 - added_share
     second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+    away = xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
+    first, later = 1 / pp, 1 - 1 / pp
     return table(
         "moment",
-        second=a**2 + 2 * a * b + b**2 * second,
-        third=a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third,
-        fourth=a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth,
+        second=(first**2 + away * later**2) * (a**2 + 2 * a * b + b**2 * second),
+        third=(first**3 + away * later**3) * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
+        fourth=(first**4 + away * later**4)
+        * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
     )
