@@ -120,17 +120,25 @@ def LABEL_prefill_ratio(
     square_prefill_share,
     late_prefill_share,
     launched_prefill_share,
+    prompt_room,
+    stage_share,
 ):
     """Time of a prefill over that of the mean prompt, by length, at x times its tokens: max(a + r(x) + s·x², f).
 
     a is for launches and the host, s for attention. The products r take as long as reading the weights, as the h that
     wait for memory and the others, which follow the tokens, or as their work: max(w, h + (1 - a - s - h - l)·x, c·x).
-    f is what the host needs to launch a prompt of any length, l by how much the mean prompt waits for that.
+    f is what the host needs to launch a prompt of any length, l by how much the mean prompt waits for that. What does
+    not fit into one pass follows in others, of a pipeline at the pace of its fullest stage.
     """
-    x, fixed, square, bound = prompt_ratio, fixed_prefill_share, square_prefill_share, bound_prefill_share
+    fixed, square, bound = fixed_prefill_share, square_prefill_share, bound_prefill_share
     tokens = xp.maximum(1 - fixed - square - bound - late_prefill_share, 0.0)
-    products = xp.maximum(bound + tokens * x, computed_prefill_share * x)
-    return xp.maximum(fixed + xp.maximum(read_prefill_share, products) + square * x**2, launched_prefill_share)
+
+    def time(x):
+        products = xp.maximum(read_prefill_share, xp.maximum(bound + tokens * x, computed_prefill_share * x))
+        return xp.maximum(fixed + products + square * x**2, launched_prefill_share)
+
+    first = xp.minimum(prompt_ratio, prompt_room)
+    return time(first) + xp.where(prompt_ratio > first, time(prompt_ratio) - time(first), 0.0) * stage_share
 
 
 @formula(unit="1", source="sglang2025prefillgraph")
