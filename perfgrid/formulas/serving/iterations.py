@@ -329,8 +329,18 @@ def hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio, met_batc
 
 
 @formula(unit="s", source="agrawal2024sarathi")
+def filled_prefill_time(
+    added_time, filling_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
+):
+    """Time that one of as many prompts as there is room for adds to an iteration of its replica: of the fullest stage."""
+    prompts = xp.maximum(prompt_room, prefill_sequences)
+    lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
+    return (added_time + filling_ratio * lone) * prefill_passes / prompts * stage_share
+
+
+@formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
-    own_prefill_time,
+    filled_prefill_time,
     step_under_way,
     prompts_beside_steps,
     computed_prompt_tokens,
@@ -340,7 +350,7 @@ def prompt_slot_time(
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
     steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
-    return at_met_batch(met_batch, own_prefill_time, node_batch) + steps
+    return at_met_batch(met_batch, filled_prefill_time, node_batch) + steps
 
 
 @formula(unit="1", source="agrawal2024sarathi")
