@@ -131,9 +131,9 @@ def rounds_with_prompts(own, ranks, stops):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def held_prompts(prefill_sequences, prefill_passes, batch_groups):
-    """Prompts that the busiest replica computes in a round in which all groups of a pipeline have some."""
-    return prefill_sequences / prefill_passes * batch_groups
+def held_prompts(prompt_room, prefill_passes, batch_groups):
+    """Prompts that a replica can compute in a round in which all groups of a pipeline have some."""
+    return prompt_room / prefill_passes * batch_groups
 
 
 @formula(unit="1", source="little1961")
@@ -179,7 +179,7 @@ def rate_prompting_rounds(
         longer = added * more
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
-        own = own_rounds(begin, round_prompts, held_prompts * more, lockstep_ranks, stops)
+        own = own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
         share = rounds_with_prompts(own, lockstep_ranks, stops)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
@@ -265,10 +265,16 @@ def round_added_time(added_time, prompts_beside_steps, batch_groups, pass_time):
 
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
 def LABEL_request_prefill_time(
-    round_added_time, prompting_rounds, crowding, round_prompts, lockstep_ranks, mean_prefill_ratio
+    round_added_time,
+    prompting_rounds,
+    crowding,
+    round_prompts,
+    lockstep_ranks,
+    mean_prefill_ratio,
+    prefill_sequences,
 ):
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
-    added = round_added_time * crowding * mean_prefill_ratio
+    added = round_added_time * crowding * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
     return added * lockstep_ranks * prompting_rounds / round_prompts
 
 
