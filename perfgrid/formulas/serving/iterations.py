@@ -162,6 +162,7 @@ def rate_prompting_rounds(
     prompt_variation,
     prompt_room,
     mixed_iterations,
+    further_share,
 ):
     """Iterations with prompts for each round of steps: of arrivals, of which more come in a longer round.
 
@@ -176,7 +177,7 @@ def rate_prompting_rounds(
     for _ in range(RATE_STEPS):
         some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
         more = xp.maximum(some / prefill_sequences, 1.0)
-        longer = added * more
+        longer = added * (1 + further_share * (more - 1))
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
         own = own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
@@ -240,6 +241,19 @@ def added_time(pass_time, going_on):
     return xp.maximum(passes[0] - going_on * passes[1], LEAST_ADDED * passes[0])
 
 
+@formula(unit="1", source="agrawal2024sarathi")
+def further_share(further_prompts_ratio, pass_time, added_time):
+    """What as many prompts again add to an iteration, over what those that come in one add."""
+    lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
+    return xp.minimum(at(further_prompts_ratio, further="twice") * lone / added_time, 1.0)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def crowded_added_time(added_time, further_share, crowding):
+    """Time that prompts add to an iteration, as many more of them as come in a longer one."""
+    return added_time * (1 + further_share * (crowding - 1))
+
+
 @formula(unit="s", source="agrawal2024sarathi")
 def own_prefill_time(added_time, prefill_passes, prefill_sequences, stage_share, mean_prefill_ratio):
     """Time that the prefill of one request adds to the iterations of its replica: of the fullest stage."""
@@ -253,28 +267,27 @@ def given_request_prefill_time(prefill_time, replica_batch):
 
 
 @formula(unit="s", source="narayanan2021")
-def round_added_time(added_time, prompts_beside_steps, batch_groups, pass_time):
+def round_added_time(crowded_added_time, prompts_beside_steps, batch_groups, pass_time):
     """Time that prompts of one group add to a round of all groups of a pipeline.
 
     Stages are first in, first out: all others are held up as long. Where prompts have passes of their own, the steps of
     the others go on behind such a pass.
     """
     behind = (1 - prompts_beside_steps) * (1 - 1 / batch_groups) * in_pass(pass_time, "decode")
-    return xp.maximum(added_time - behind, added_time / batch_groups)
+    return xp.maximum(crowded_added_time - behind, crowded_added_time / batch_groups)
 
 
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
 def LABEL_request_prefill_time(
     round_added_time,
     prompting_rounds,
-    crowding,
     round_prompts,
     lockstep_ranks,
     mean_prefill_ratio,
     prefill_sequences,
 ):
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
-    added = round_added_time * crowding * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
+    added = round_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
     return added * lockstep_ranks * prompting_rounds / round_prompts
 
 
@@ -305,9 +318,9 @@ def met_prefill_time(request_prefill_time, met_batch, node_batch):
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, crowding, met_batch, node_batch):
+def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node_batch):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
-    return at_met_batch(met_batch, prefill_time + (crowding - 1) * added_time, node_batch)
+    return at_met_batch(met_batch, prefill_time + crowded_added_time - added_time, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
@@ -323,25 +336,25 @@ def rate_first_time(met_first_time):
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(added_time, crowding, met_batch, node_batch):
+def met_added_time(crowded_added_time, met_batch, node_batch):
     """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * crowding, node_batch)
+    return at_met_batch(met_batch, crowded_added_time, node_batch)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
+def hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
     """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * crowding * prefill_passes * mean_prefill_ratio, node_batch)
+    return at_met_batch(met_batch, crowded_added_time * prefill_passes * mean_prefill_ratio, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
 def filled_prefill_time(
-    added_time, filling_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
+    added_time, further_prompts_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
 ):
     """Time that one of as many prompts as there is room for adds to an iteration of its replica: of the fullest stage."""
     prompts = xp.maximum(prompt_room, prefill_sequences)
     lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
-    return (added_time + filling_ratio * lone) * prefill_passes / prompts * stage_share
+    return (added_time + at(further_prompts_ratio, further="full") * lone) * prefill_passes / prompts * stage_share
 
 
 @formula(unit="s", source="agrawal2024sarathi")

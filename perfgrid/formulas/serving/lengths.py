@@ -156,7 +156,7 @@ def LABEL_prefill_ratio(
 
 
 @formula(unit="1", source="williams2009roofline, agrawal2024sarathi")
-def filling_ratio(
+def further_prompts_ratio(
     fixed_prefill_share,
     read_prefill_share,
     bound_prefill_share,
@@ -167,8 +167,11 @@ def filling_ratio(
     prompt_room,
     prefill_sequences,
 ):
-    """By how much an iteration full of prompts takes longer than with those that come, over the mean prompt's time."""
-    full, own = (
+    """By how much an iteration takes longer with further prompts, over the mean prompt's time, by number of prompts.
+
+    With as many again as come in one, and with as many as there is room for.
+    """
+    own, twice, full = (
         time_of_tokens(
             x,
             square_prefill_share * x,
@@ -179,9 +182,9 @@ def filling_ratio(
             computed_prefill_share,
             launched_prefill_share,
         )
-        for x in (xp.maximum(prompt_room, prefill_sequences), prefill_sequences)
+        for x in (prefill_sequences, 2 * prefill_sequences, xp.maximum(prompt_room, prefill_sequences))
     )
-    return full - own
+    return table("further", twice=twice - own, full=full - own)
 
 
 @formula(unit="1", source="williams2009roofline")
