@@ -184,11 +184,19 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
-def own_prefill(first_time, mean_prefill_ratio, prefill_moment):
-    """Three moments of the time in which the own prompt of a request is computed."""
+def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0):
+    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
+
+    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each.
+    """
     own = first_time * mean_prefill_ratio
     second, third, _ = moments(prefill_moment)
-    return own, own**2 * (second - 1), own**3 * (third - 3 * second + 2)
+    alone = own - others * other
+    return (
+        own,
+        alone**2 * (second - 1) + others * second * other**2,
+        alone**3 * (third - 3 * second + 2) + others * third * other**3,
+    )
 
 
 def by_arrival(own, *waits):
@@ -289,6 +297,8 @@ def rate_prefill_sojourn(
     server_places,
     rate_first_time,
     mean_prefill_ratio,
+    met_other_prompts,
+    met_further_time,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
@@ -302,6 +312,6 @@ def rate_prefill_sojourn(
     queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
-    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment)
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, met_other_prompts, met_further_time)
     nothing = [0.0 * one for one in step]
     return by_arrival(own, nothing, step, prompts, crowd)

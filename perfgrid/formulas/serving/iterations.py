@@ -323,6 +323,19 @@ def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node
     return at_met_batch(met_batch, prefill_time + crowded_added_time - added_time, node_batch)
 
 
+@formula(unit="1", source="kleinrock1975queueing")
+def met_other_prompts(prefill_sequences, crowding, met_batch, node_batch, lockstep_ranks):
+    """Prompts of others that an iteration computes beside one, on its replica."""
+    others = xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
+    return at_met_batch(met_batch, others, node_batch)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_further_time(added_time, further_share, prefill_sequences, met_batch, node_batch):
+    """Time that one more prompt adds to an iteration."""
+    return at_met_batch(met_batch, added_time * further_share / prefill_sequences, node_batch)
+
+
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
 def LABEL_first_time(prefill_time):
     """Time of the iterations that compute the prompts that a request waits for."""
