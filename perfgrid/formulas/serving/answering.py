@@ -95,19 +95,20 @@ def cut(longest, mean, square, cube):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def row_growth(busy_share, hold_time, step_under_way, request_rate, decoding_replicas, lockstep_ranks, pp):
+def row_growth(
+    busy_share, prompt_load, hold_time, step_under_way, request_rate, decoding_replicas, lockstep_ranks, pp, turn_share
+):
     """Time of prompts in a row that hold up steps over that of those that come first, as an answer meets them.
 
-    In a replica 1/(1 - u)², as each is computed in turn and more come meanwhile. In lockstep others compute theirs at
-    once: of iterations of which a part q holds prompts (1 - q)·(1 + d)/(1 - d), where d is how much more likely prompts
-    follow in one with prompts.
+    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of others, which share an iteration,
+    (1 - q)·(1 + d)/(1 - d) where a part q of the iterations holds prompts, with d more likely behind one that does.
     """
-    turn, u = 1 / (1 - busy_share) ** 2, busy_share
+    turn, u = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2, busy_share
     step = step_under_way * pp
     part = xp.minimum(u / (1 - u) * step / xp.maximum(hold_time, 1e-9), 0.999)
     rate = request_rate / decoding_replicas * lockstep_ranks
     more = xp.exp(-rate * step) * -xp.expm1(-rate * hold_time)
-    return xp.where(lockstep_ranks > 1, (1 - part) * (1 + more) / (1 - more), turn)
+    return turn_share * turn + (1 - turn_share) * (1 - part) * (1 + more) / (1 - more)
 
 
 @formula(unit="s", source="kleinrock1975queueing")

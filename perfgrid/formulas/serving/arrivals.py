@@ -85,9 +85,16 @@ def step_growth(decode_step_time, rate_tabulated_batch):
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
-    """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
-    return xp.minimum(xp.maximum(1 - at_batch(met_batch, step_growth, step_growth_slope, node_batch), 0.05), 1.0)
+def batch_gain(step_growth, step_growth_slope, node_batch, met_batch, busy_share, prompting_time_share, turn_share):
+    """Slope a of the logarithm of the answers per second by that of the batch, at the batch that runs.
+
+    Of the time from step to step, prompts take a part u, which grows by e·u if the whole does: e is 1 where they are
+    computed in turn, and a·(1 - q)/q where they share the iterations, a part q = 1 - exp(-a) of which holds some.
+    """
+    share = xp.minimum(xp.maximum(prompting_time_share, 1e-6), 0.99)
+    grows = turn_share + (1 - turn_share) * -xp.log1p(-share) * (1 - share) / share
+    growth = at_batch(met_batch, step_growth, step_growth_slope, node_batch)
+    return xp.minimum(xp.maximum(1 - growth * (1 - busy_share) / (1 - grows * busy_share), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")

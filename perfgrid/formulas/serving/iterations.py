@@ -323,6 +323,15 @@ def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node
     return at_met_batch(met_batch, prefill_time + crowded_added_time - added_time, node_batch)
 
 
+@formula(unit="1", source="agrawal2024sarathi")
+def turn_share(further_share, lockstep_ranks, met_batch, node_batch):
+    """Part of the time of prompts for which they are computed in turn: others of an iteration take none of their own.
+
+    Nor do those of other replicas in lockstep.
+    """
+    return at_met_batch(met_batch, further_share, node_batch) / lockstep_ranks
+
+
 @formula(unit="1", source="kleinrock1975queueing")
 def met_other_prompts(prefill_sequences, crowding, met_batch, node_batch, lockstep_ranks):
     """Prompts of others that an iteration computes beside one, on its replica."""
