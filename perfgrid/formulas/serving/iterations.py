@@ -115,14 +115,14 @@ def gathered(prompts, ranks, variation, room):
 
 
 def own_rounds(begin, prompts, held, ranks, stops):
-    """Part of the iterations in which each replica has prompts, if some begin in a part of the rounds of all.
+    """Part of the iterations in which each replica has prompts, if some begin in a part of the iterations of all.
 
     A replica takes as many iterations as its prompts need, where it can compute ``held`` in one, and at least one for
     those that begin together. ``stops``: 1 where it takes no step meanwhile, so that there are further iterations.
     """
+    needed = prompts / ranks / held
     begin_there = -xp.expm1(xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) / ranks)
-    needed = xp.maximum(begin_there, prompts / ranks / held)
-    return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
+    return xp.minimum(xp.maximum(begin_there, needed / (1 + stops * needed)), MOST_ROUNDS)
 
 
 def rounds_with_prompts(own, ranks, stops):
@@ -131,15 +131,18 @@ def rounds_with_prompts(own, ranks, stops):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def held_prompts(prompt_room, prefill_passes, batch_groups):
-    """Prompts that a replica can compute in a round in which all groups of a pipeline have some."""
-    return prompt_room / prefill_passes * batch_groups
+def held_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens, batch_groups):
+    """Prompts of the mean length that a replica can compute in a round: each group of a pipeline some."""
+    return prefill_chunk_tokens * cp / computed_prompt_tokens * batch_groups
 
 
 @formula(unit="1", source="little1961")
 def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, mixed_iterations):
     """Part of the iterations in which one replica has prompts, if every round lasts as long."""
-    return own_rounds(alone_rounds, round_prompts, held_prompts, lockstep_ranks, 1 - mixed_iterations)
+    stops = 1 - mixed_iterations
+    there = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / lockstep_ranks)
+    begin = -xp.expm1(lockstep_ranks * xp.log1p(-there / (1 + stops * there)))
+    return own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
 
 
 @alternative(of="prompting_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
@@ -162,23 +165,26 @@ def rate_prompting_rounds(
     prompt_variation,
     prompt_room,
     mixed_iterations,
+    going_on,
     further_share,
 ):
     """Iterations with prompts for each round of steps: of arrivals, of which more come in a longer round.
 
     A round of time t is followed by one in which prompts begin with the chance 1 - exp(-t·r), where r prompts come per
     second: in q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T), for a round T that prompts lengthen by x, the more
-    of them the longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm
+    of them the longer; where they have iterations of their own, these last x + T·g, with g of the steps going on. The
+    rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm
     for twice that of r. Where all places are taken, prompts follow answers that end.
     """
     added, stops = added_time * mean_prefill_ratio, 1 - mixed_iterations
+    beside = decode_step_time * (1 - stops * (1 - going_on))
     share = all_taken = rounds_with_prompts(replica_prompting_share, lockstep_ranks, stops)
     rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
         some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
         more = xp.maximum(some / prefill_sequences, 1.0)
         longer = added * (1 + further_share * (more - 1))
-        short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
+        short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
         own = own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
         share = rounds_with_prompts(own, lockstep_ranks, stops)
