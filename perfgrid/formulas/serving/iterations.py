@@ -114,20 +114,25 @@ def gathered(prompts, ranks, variation, room):
     return xp.minimum(most_prompts(prompts, ranks, variation), room)
 
 
-def own_rounds(begin, prompts, held, ranks, stops):
-    """Part of the iterations in which each replica has prompts, if some begin in a part of the iterations of all.
+def prompting(begin, prompts, held, ranks, apart, stops):
+    """Parts of the iterations in which each replica has prompts, and some of those in lockstep.
 
-    A replica takes as many iterations as its prompts need, where it can compute ``held`` in one, and at least one for
-    those that begin together. ``stops``: 1 where it takes no step meanwhile, so that there are further iterations.
+    Prompts begin in a part of the iterations; k of them fall to as many replicas as they hit, each of which computes
+    ``held`` in one. An iteration holds some where prompts began in one of the last m that those of one beginning take,
+    or where one of as many replicas as get prompts ``apart`` is still at earlier ones. ``stops``: 1 where a replica takes no step beside its
+    prompts, so that there are further iterations.
     """
-    needed = prompts / ranks / held
-    begin_there = -xp.expm1(xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) / ranks)
-    return xp.minimum(xp.maximum(begin_there, needed / (1 + stops * needed)), MOST_ROUNDS)
 
+    def part(needed):  # of the iterations of a replica, by the number that prompts need in each of its steps
+        return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
-def rounds_with_prompts(own, ranks, stops):
-    """Iterations with prompts of a group in lockstep for each step of its replicas, which compute theirs together."""
-    return -xp.expm1(ranks * xp.log1p(-own)) / (1 - stops * own)
+    come, begin = prompts / begin, xp.minimum(begin, MOST_ROUNDS)
+    hit = -ranks * xp.expm1(come * xp.log1p(-1 / xp.maximum(ranks, 1 + 1e-9)))
+    each = xp.maximum(come / hit, 1.0)
+    own = part(prompts / ranks / xp.minimum(each, held))
+    last = xp.maximum(each / held, 1.0) * xp.log1p(-begin)
+    earlier = apart * xp.log1p(-part(prompts / ranks / held))
+    return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -136,19 +141,36 @@ def held_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens, batch_groups)
     return prefill_chunk_tokens * cp / computed_prompt_tokens * batch_groups
 
 
+@formula(unit="1", source="nvidia2025trtllmargs")
+def apart_ranks(lockstep_ranks, gathering_prompts):
+    """Replicas in lockstep that get their prompts apart: all, unless prompts are gathered for several of them."""
+    return lockstep_ranks / xp.minimum(xp.maximum(gathering_prompts, 1.0), lockstep_ranks)
+
+
 @formula(unit="1", source="little1961")
-def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, mixed_iterations):
+def replica_prompting_share(
+    alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations
+):
     """Part of the iterations in which one replica has prompts, if every round lasts as long."""
-    stops = 1 - mixed_iterations
-    there = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / lockstep_ranks)
-    begin = -xp.expm1(lockstep_ranks * xp.log1p(-there / (1 + stops * there)))
-    return own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
+    return prompting(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[0]
+
+
+@formula(unit="1", source="little1961")
+def prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
+    """Part of the iterations in which some replica of those in lockstep has prompts, if every round lasts as long."""
+    return prompting(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[1]
+
+
+@formula(unit="1", source="little1961")
+def even_prompting_rounds(replica_prompting_share, prompting_share, mixed_iterations):
+    """Iterations with prompts for each round of steps, if every round lasts as long."""
+    return prompting_share / (1 - (1 - mixed_iterations) * replica_prompting_share)
 
 
 @alternative(of="prompting_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_prompting_rounds(replica_prompting_share, lockstep_ranks, mixed_iterations):
+def LABEL_prompting_rounds(even_prompting_rounds):
     """Iterations with prompts for each round of steps: of answers that end, whatever a round takes."""
-    return rounds_with_prompts(replica_prompting_share, lockstep_ranks, 1 - mixed_iterations)
+    return even_prompting_rounds
 
 
 @alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
@@ -156,12 +178,13 @@ def rate_prompting_rounds(
     alone_rounds,
     round_prompts,
     held_prompts,
-    replica_prompting_share,
+    even_prompting_rounds,
     decode_step_time,
     added_time,
     prefill_sequences,
     mean_prefill_ratio,
     lockstep_ranks,
+    apart_ranks,
     prompt_variation,
     prompt_room,
     mixed_iterations,
@@ -173,12 +196,12 @@ def rate_prompting_rounds(
     A round of time t is followed by one in which prompts begin with the chance 1 - exp(-t·r), where r prompts come per
     second: in q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T), for a round T that prompts lengthen by x, the more
     of them the longer; where they have iterations of their own, these last x + T·g, with g of the steps going on. The
-    rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm
-    for twice that of r. Where all places are taken, prompts follow answers that end.
+    rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that of r. Where
+    all places are taken, prompts follow answers that end.
     """
     added, stops = added_time * mean_prefill_ratio, 1 - mixed_iterations
     beside = decode_step_time * (1 - stops * (1 - going_on))
-    share = all_taken = rounds_with_prompts(replica_prompting_share, lockstep_ranks, stops)
+    share = even_prompting_rounds
     rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
         some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
@@ -186,11 +209,11 @@ def rate_prompting_rounds(
         longer = added * (1 + further_share * (more - 1))
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
-        own = own_rounds(begin, round_prompts, held_prompts, lockstep_ranks, stops)
-        share = rounds_with_prompts(own, lockstep_ranks, stops)
+        own, share = prompting(begin, round_prompts, held_prompts, lockstep_ranks, apart_ranks, stops)
+        share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
-    return share * (1 - full) + all_taken * full
+    return share * (1 - full) + even_prompting_rounds * full
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -228,14 +251,13 @@ def prompts_of_a_round(
 def going_on(
     mixed_iterations,
     replica_prompting_share,
-    lockstep_ranks,
+    prompting_share,
     other_sequences_share,
     decode_steps,
     pools_are_separate,
 ):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
-    some = rounds_with_prompts(replica_prompting_share, lockstep_ranks, 0.0)
-    others = xp.maximum(1 - replica_prompting_share / some, 0.0) * other_sequences_share
+    others = xp.maximum(1 - replica_prompting_share / prompting_share, 0.0) * other_sequences_share
     others = xp.where(decode_steps > 0, others, 0.0) * (1 - pools_are_separate)
     return mixed_iterations + (1 - mixed_iterations) * others
 
