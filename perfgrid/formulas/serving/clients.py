@@ -187,11 +187,16 @@ def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_st
 
 
 @formula(unit="s", source="little1961")
-def held_prompt_time(request_prefill_time, prompts_before, ends_in_step, prompts_beside_steps, replica_batch):
-    """Time of prompts that hold up the mean answer of the loop: one of each other client, but those it waited for."""
-    others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    waited = prompts_before + prompts_beside_steps * ends_in_step  # its own iteration holds others, too
-    return xp.maximum(others - waited, 0.0) * at(request_prefill_time, load=LOOP)
+def held_prompt_time(
+    tabulated_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, decode_step_time
+):
+    """Time of prompts that hold up the mean answer of the loop: what Little's law leaves beside its steps.
+
+    Of c requests under way each takes c/X from the moment it has a place.
+    """
+    under_way = at(tabulated_batch / request_capacity, load=LOOP)
+    first = pass_wait + at(prefill_time, load=LOOP) * mean_prefill_ratio
+    return xp.maximum(under_way - first - decode_steps * at(decode_step_time, load=LOOP), 0.0)
 
 
 @formula(unit="s", source="little1961")
