@@ -77,13 +77,20 @@ def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_t
 # ---- prompts that come to it ----------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="little1961, vllm2026async")
+def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_prompt_tokens, cp, prefill_chunk_tokens):
+    """Steps of others for which a request has a place: its own, those beside its prompt, and one put together ahead."""
+    passes = xp.maximum(computed_prompt_tokens / cp / prefill_chunk_tokens, 1.0)
+    return decode_steps + prompts_beside_steps * (passes + rounds_ahead)
+
+
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate, arrival_rate):
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, pools_are_separate, arrival_rate):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
     None meet others that arrive where steps are taken elsewhere, or not at all.
     """
-    ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
+    ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(place_steps, 1.0)
     alone = (arrival_rate > 0) & (decode_steps == 0)
     return xp.maximum(xp.where(alone, 0.0, ended) * (1 - pools_are_separate), FEWEST)
 
@@ -320,12 +327,14 @@ def LABEL_request_prefill_time(
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
-def request_decode_time(decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds):
+def request_decode_time(
+    decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds, rounds_ahead
+):
     """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = mixed_iterations * in_pass(pass_time, "decode") * prefill_rounds
+    own = mixed_iterations * in_pass(pass_time, "decode") * (prefill_rounds + rounds_ahead)
     return (decode_step_time * decode_steps + own) / replica_batch
 
 
