@@ -85,7 +85,9 @@ def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_promp
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, pools_are_separate, arrival_rate):
+def iteration_arrivals(
+    replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, pools_are_separate, arrival_rate
+):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
     None meet others that arrive where steps are taken elsewhere, or not at all.
@@ -133,7 +135,8 @@ def prompting(begin, prompts, held, ranks, apart, stops):
     def part(needed):  # of the iterations of a replica, by the number that prompts need in each of its steps
         return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
-    come, begin = prompts / begin, xp.minimum(begin, MOST_ROUNDS)
+    begin = xp.minimum(begin, MOST_ROUNDS)
+    come = prompts * (1 - stops * part(prompts / ranks)) / begin
     hit = -ranks * xp.expm1(come * xp.log1p(-1 / xp.maximum(ranks, 1 + 1e-9)))
     each = xp.maximum(come / hit, 1.0)
     own = part(prompts / ranks / xp.minimum(each, held))
@@ -155,17 +158,22 @@ def apart_ranks(lockstep_ranks, gathering_prompts):
 
 
 @formula(unit="1", source="little1961")
-def replica_prompting_share(
-    alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations
-):
+def alone_iterations(alone_rounds, round_prompts, lockstep_ranks, mixed_iterations):
+    """Part of the iterations in which prompts begin, if each lasts as long: of rounds, but for those of prompts alone."""
+    needed = (1 - mixed_iterations) * round_prompts / lockstep_ranks
+    return -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / (1 + needed))
+
+
+@formula(unit="1", source="little1961")
+def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
     """Part of the iterations in which one replica has prompts, if every round lasts as long."""
     return prompting(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[0]
 
 
 @formula(unit="1", source="little1961")
-def prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
+def prompting_share(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
     """Part of the iterations in which some replica of those in lockstep has prompts, if every round lasts as long."""
-    return prompting(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[1]
+    return prompting(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[1]
 
 
 @formula(unit="1", source="little1961")
@@ -236,9 +244,7 @@ def LABEL_crowding():
 
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
-def rate_crowding(
-    prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room
-):
+def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
     come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
     full = only("load", NODES[-1])
@@ -355,9 +361,10 @@ def met_prefill_time(request_prefill_time, met_batch, node_batch):
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node_batch):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
-    return at_met_batch(met_batch, prefill_time + crowded_added_time - added_time, node_batch)
+def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node_batch, occupied_share):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts, if any."""
+    others = occupied_share * (crowded_added_time - added_time)
+    return at_met_batch(met_batch, prefill_time + others, node_batch)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
