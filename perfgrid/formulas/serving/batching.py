@@ -164,6 +164,18 @@ def clients_loop():
     return 1.0
 
 
+@alternative(of="random_arrivals", by="batch_rule", label=ONE_BATCH, unit="1", source="yu2022orca")
+def LABEL_no_random_arrivals():
+    """0 where requests follow those that end."""
+    return 0.0
+
+
+@alternative(of="random_arrivals", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_random_arrivals():
+    """1 where requests arrive at random, at whatever rate: what depends on it only is the same at all rates."""
+    return 1.0
+
+
 @alternative(of="pools_are_separate", by="pools", label="shared", unit="1", source="zhong2024distserve")
 def shared_pools_are_separate():
     """0 where prefills run on the devices that decode."""

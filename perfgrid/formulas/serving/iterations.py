@@ -77,13 +77,13 @@ def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_t
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate, arrival_rate):
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate, random_arrivals):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
     None meet others that arrive where steps are taken elsewhere, or not at all.
     """
     ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
-    alone = (arrival_rate > 0) & (decode_steps == 0)
+    alone = (random_arrivals > 0) & (decode_steps == 0)
     return xp.maximum(xp.where(alone, 0.0, ended) * (1 - pools_are_separate), FEWEST)
 
 
