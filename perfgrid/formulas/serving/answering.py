@@ -72,9 +72,9 @@ def longest_row(hold_time, prefill_moment, replica_sequences, places):
 
 
 @formula(unit="s", source="kwon2023vllm")
-def admission_time(request_prefill_time, places, pools_are_separate):
+def admission_time(request_prefill_time, places):
     """Time of the prompts of all other places of a replica."""
-    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[-1])
+    return (places - 1) * at(request_prefill_time, load=NODES[-1])
 
 
 def longest_over_mean(longest, mean, square):

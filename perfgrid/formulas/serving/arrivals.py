@@ -26,9 +26,9 @@ MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this l
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompt_load(request_rate, prefilling_replicas, prompt_slot_time):
+def prompt_load(request_rate, dp, prompt_slot_time):
     """Prompts that come over those that a replica computes whose iterations are filled with them."""
-    return xp.minimum(request_rate / prefilling_replicas * prompt_slot_time, MOST_LOAD)
+    return xp.minimum(request_rate / dp * prompt_slot_time, MOST_LOAD)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -111,9 +111,9 @@ def arrival_dispersion(prompt_load, prefill_moment, output_variation, places, pr
 
 
 @formula(unit="1", source="little1961")
-def replica_sequences(running_batch, decoding_replicas):
-    """Sequences that run on a replica that decodes, on average."""
-    return running_batch / decoding_replicas
+def replica_sequences(running_batch, dp):
+    """Sequences that run on a replica, on average."""
+    return running_batch / dp
 
 
 @formula(unit="1", source="little1961")
@@ -155,20 +155,15 @@ def crowd_share(full_share, busy_share, load_fraction):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def holding_variation(
-    request_prefill_time, rate_full_batch_decode_time, prefill_moment, output_variation, pools_are_separate
-):
+def holding_variation(request_prefill_time, request_decode_time, prefill_moment, output_variation):
     """Squared coefficient of variation of the time of a full replica that a request takes."""
     second, _, _ = moments(prefill_moment)
-    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[-1])
-    decoding = rate_full_batch_decode_time
+    prompt, decoding = (at(time, load=NODES[-1]) for time in (request_prefill_time, request_decode_time))
     return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
 
 
 @formula(unit="s", source="cosmetatos1976")
-def crowd_wait(
-    largest_request_rate, load_fraction, holding_variation, decoding_replicas, server_places, lockstep_ranks
-):
+def crowd_wait(largest_request_rate, load_fraction, holding_variation, dp, server_places, lockstep_ranks):
     """Mean wait for a place of those that find none: (1 + v² + (1 - v²)·e)/2 over what is served beyond the arrivals.
 
     e = (1 - r)·(c - 1)·(√(4 + 5c) - 2)/(16·r·c) for c places at the load r, as the first of several places is not free
@@ -177,7 +172,7 @@ def crowd_wait(
     load = xp.minimum(xp.maximum(load_fraction, 1e-3), MOST_LOAD)
     several = (1 - load) * (server_places - 1) * (xp.sqrt(4 + 5 * server_places) - 2) / (16 * load * server_places)
     alike = xp.maximum(1 - holding_variation, 0.0)
-    spare = largest_request_rate * lockstep_ranks / decoding_replicas * (1 - load)
+    spare = largest_request_rate * lockstep_ranks / dp * (1 - load)
     return (1 + holding_variation + alike * xp.minimum(several, 1.0)) / (2 * spare)
 
 
@@ -229,10 +224,10 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, decode_steps, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
-    """Time of the steps that arrivals meet in the first stage of a pipeline: none where others decode."""
+def step_under_way(decode_step_time, decode_steps, step_time_slope, node_batch, met_batch, pp):
+    """Time of the steps that arrivals meet in the first stage of a pipeline."""
     step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / pp
-    return xp.where(decode_steps > 0, step, 0.0) * (1 - pools_are_separate)
+    return xp.where(decode_steps > 0, step, 0.0)
 
 
 def wait_for_step(step, hold):

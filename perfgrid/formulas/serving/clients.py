@@ -13,7 +13,7 @@ all other clients but these.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, table
 
 from .batching import NODES
@@ -286,15 +286,3 @@ def interference(
     beginning = starting_hold + later_prompts_share * held_prompt_time
     waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
     return waits / (steps + waits)
-
-
-# ---- constraints ----------------------------------------------------------------------------------------------------
-
-
-@constraint(
-    reason="a closed loop of clients on separate pools of one layout: state each pool (workload pools)",
-    source="zhong2024distserve",
-)
-def clients_share_pools(loop_of_clients, pools_are_separate):
-    """Closed loops run where prefill and decode share the devices."""
-    return (loop_of_clients == 0) | (pools_are_separate == 0)

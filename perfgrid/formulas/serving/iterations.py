@@ -61,10 +61,9 @@ def other_sequences_share(replica_batch, lockstep_ranks):
 
 
 @formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
-def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
-    """1 where an iteration computes prompts beside steps: where there are any, on the same devices."""
-    beside = xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
-    return beside * (1 - pools_are_separate)
+def prompts_beside_steps(prefill_first, decode_steps):
+    """1 where an iteration computes prompts beside steps: where there are any."""
+    return xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -85,16 +84,14 @@ def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_promp
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(
-    replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, pools_are_separate, arrival_rate
-):
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, random_arrivals):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
-    None meet others that arrive where steps are taken elsewhere, or not at all.
+    None meet others that arrive where no steps are taken.
     """
     ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(place_steps, 1.0)
-    alone = (arrival_rate > 0) & (decode_steps == 0)
-    return xp.maximum(xp.where(alone, 0.0, ended) * (1 - pools_are_separate), FEWEST)
+    alone = (random_arrivals > 0) & (decode_steps == 0)
+    return xp.maximum(xp.where(alone, 0.0, ended), FEWEST)
 
 
 @formula(unit="1", source="little1961")
@@ -173,7 +170,9 @@ def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_
 @formula(unit="1", source="little1961")
 def prompting_share(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
     """Part of the iterations in which some replica of those in lockstep has prompts, if every round lasts as long."""
-    return prompting(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[1]
+    return prompting(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[
+        1
+    ]
 
 
 @formula(unit="1", source="little1961")
@@ -261,17 +260,10 @@ def prompts_of_a_round(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def going_on(
-    mixed_iterations,
-    replica_prompting_share,
-    prompting_share,
-    other_sequences_share,
-    decode_steps,
-    pools_are_separate,
-):
+def going_on(mixed_iterations, replica_prompting_share, prompting_share, other_sequences_share, decode_steps):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
     others = xp.maximum(1 - replica_prompting_share / prompting_share, 0.0) * other_sequences_share
-    others = xp.where(decode_steps > 0, others, 0.0) * (1 - pools_are_separate)
+    others = xp.where(decode_steps > 0, others, 0.0)
     return mixed_iterations + (1 - mixed_iterations) * others
 
 
@@ -352,12 +344,6 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
     """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
     step = xp.where(decode_steps > 0, decode_step_time, 0.0)
     return step + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
-
-
-@formula(unit="s", source="yu2022orca")
-def met_prefill_time(request_prefill_time, met_batch, node_batch):
-    """Time of a replica that the prefill of one request takes in the batch that arrivals meet."""
-    return at_met_batch(met_batch, request_prefill_time, node_batch)
 
 
 @formula(unit="s", source="yu2022orca")
@@ -452,10 +438,9 @@ def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_step
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompting_time_share(rate_prefill_load, added_share, prompt_load, pools_are_separate):
+def prompting_time_share(rate_prefill_load, added_share):
     """Part of the time in which an iteration with prompts runs."""
-    shared = xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
-    return xp.where(pools_are_separate > 0, prompt_load, shared)
+    return xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
