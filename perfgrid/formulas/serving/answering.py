@@ -95,9 +95,7 @@ def cut(longest, mean, square, cube):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def row_growth(
-    busy_share, prompt_load, hold_time, step_under_way, request_rate, decoding_replicas, lockstep_ranks, pp, turn_share
-):
+def row_growth(busy_share, prompt_load, hold_time, step_under_way, request_rate, dp, lockstep_ranks, pp, turn_share):
     """Time of prompts in a row that hold up steps over that of those that come first, as an answer meets them.
 
     It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of others, which share an iteration,
@@ -106,7 +104,7 @@ def row_growth(
     turn, u = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2, busy_share
     step = step_under_way * pp
     part = xp.minimum(u / (1 - u) * step / xp.maximum(hold_time, 1e-9), 0.999)
-    rate = request_rate / decoding_replicas * lockstep_ranks
+    rate = request_rate / dp * lockstep_ranks
     more = xp.exp(-rate * step) * -xp.expm1(-rate * hold_time)
     return turn_share * turn + (1 - turn_share) * (1 - part) * (1 + more) / (1 - more)
 

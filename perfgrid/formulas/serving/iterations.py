@@ -156,7 +156,7 @@ def apart_ranks(lockstep_ranks, gathering_prompts):
 
 @formula(unit="1", source="little1961")
 def alone_iterations(alone_rounds, round_prompts, lockstep_ranks, mixed_iterations):
-    """Part of the iterations in which prompts begin, if each lasts as long: of rounds, but for those of prompts alone."""
+    """Part of the iterations in which prompts begin, if each lasts as long: fewer than of rounds, by those between."""
     needed = (1 - mixed_iterations) * round_prompts / lockstep_ranks
     return -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / (1 + needed))
 
@@ -403,7 +403,7 @@ def hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio, met_batch,
 def filled_prefill_time(
     added_time, further_prompts_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
 ):
-    """Time that one of as many prompts as there is room for adds to an iteration of its replica: of the fullest stage."""
+    """Time that one of as many prompts as there is room for adds to an iteration of the fullest stage."""
     prompts = xp.maximum(prompt_room, prefill_sequences)
     lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
     return (added_time + at(further_prompts_ratio, further="full") * lone) * prefill_passes / prompts * stage_share
