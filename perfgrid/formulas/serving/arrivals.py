@@ -16,6 +16,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 from .admission import spread_evenly
 from .batching import NODES
 from .distributions import added, normal_density, normal_share, packed
+from .pipeline_groups import log_slopes
 from .tabulated import at_batch
 
 ARRIVALS = INNER.labels["arrival"]
@@ -75,13 +76,7 @@ def places(most_sequences, dp):
 @formula(unit="1", source="halfin1981")
 def step_growth(decode_step_time, rate_tabulated_batch):
     """Slope of the logarithm of the time of a step by that of the batch, by load."""
-    time, batch = (
-        [xp.log(at(tabulated / at(tabulated, load=NODES[0]), load=node)) for node in NODES]
-        for tabulated in (decode_step_time, rate_tabulated_batch)
-    )
-    places = [(max(i - 1, 0), min(i + 1, len(NODES) - 1)) for i in range(len(NODES))]
-    slopes = ((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3) for low, high in places)
-    return table("load", **dict(zip(NODES, slopes, strict=True)))
+    return log_slopes(decode_step_time, rate_tabulated_batch)
 
 
 @formula(unit="1", source="halfin1981")

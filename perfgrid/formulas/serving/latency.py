@@ -194,8 +194,8 @@ def prefill_time(pass_time, prefill_rounds, started_passes, stage_share):
 
 
 @formula(unit="s", source="leviathan2023speculative")
-def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
-    """Time of one decoding step of a batch, all its parts and drafting included.
+def even_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
+    """Time of one decoding step of a batch in even groups, all its parts and drafting included.
 
     A group is back at the first stage when it has passed all of them, or when the fullest has computed every group.
     """
