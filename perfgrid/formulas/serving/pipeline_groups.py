@@ -50,4 +50,4 @@ def LABEL_decode_step_time(even_step_time):
 @alternative(of="decode_step_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_decode_step_time(even_step_time, even_step_growth, largest_group):
     """Time of one decoding step of a batch: that of the largest group of a pipeline."""
-    return even_step_time * (1 + xp.maximum(even_step_growth, 0.0) * (largest_group - 1))
+    return even_step_time * largest_group ** xp.maximum(even_step_growth, 0.0)
