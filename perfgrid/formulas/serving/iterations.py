@@ -120,32 +120,32 @@ def gathered(prompts, ranks, variation, room):
     return xp.minimum(most_prompts(prompts, ranks, variation), room)
 
 
-def prompting(begin, prompts, held, ranks, apart, stops):
+def of_iterations(needed, stops):
+    """Part of the iterations that are of a kind, by their number for each step; ``stops``: 1 where they hold no step."""
+    return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
+
+
+def prompting(begin, come, prompts, held, ranks, apart, groups, stops):
     """Parts of the iterations in which each replica has prompts, and some of those in lockstep.
 
-    Prompts begin in a part of the iterations; k of them fall to as many replicas as they hit, each of which computes
-    ``held`` in one. An iteration holds some where prompts began in one of the last m that those of one beginning take,
-    or where one of as many replicas as get prompts ``apart`` is still at earlier ones. ``stops``: 1 where a replica takes no step beside its
-    prompts, so that there are further iterations.
+    In a part of the iterations prompts begin, so many of which ``come`` to as many replicas as they hit, each of which
+    computes ``held`` in one; of a pipeline the rest follows in the next ``groups``. An iteration holds some where
+    prompts began in one of the last m that those of one beginning take, or where one of as many replicas as get prompts
+    ``apart`` is still at earlier ones. ``stops``: 1 where a replica takes no step beside its prompts.
     """
-
-    def part(needed):  # of the iterations of a replica, by the number that prompts need in each of its steps
-        return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
-
     begin = xp.minimum(begin, MOST_ROUNDS)
-    come = prompts * (1 - stops * part(prompts / ranks)) / begin
     hit = -ranks * xp.expm1(come * xp.log1p(-1 / xp.maximum(ranks, 1 + 1e-9)))
     each = xp.maximum(come / hit, 1.0)
-    own = part(prompts / ranks / xp.minimum(each, held))
-    last = xp.maximum(each / held, 1.0) * xp.log1p(-begin)
-    earlier = apart * xp.log1p(-part(prompts / ranks / held))
+    own = of_iterations(prompts / ranks / xp.minimum(each, held * groups), stops)
+    last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-begin)
+    earlier = apart * xp.log1p(-of_iterations(prompts / ranks / (held * groups), stops))
     return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def held_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens, batch_groups):
-    """Prompts of the mean length that a replica can compute in a round: each group of a pipeline some."""
-    return prefill_chunk_tokens * cp / computed_prompt_tokens * batch_groups
+def held_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens):
+    """Prompts of the mean length that a replica can compute in an iteration."""
+    return prefill_chunk_tokens * cp / computed_prompt_tokens
 
 
 @formula(unit="1", source="nvidia2025trtllmargs")
@@ -155,30 +155,25 @@ def apart_ranks(lockstep_ranks, gathering_prompts):
 
 
 @formula(unit="1", source="little1961")
-def alone_iterations(alone_rounds, round_prompts, lockstep_ranks, mixed_iterations):
-    """Part of the iterations in which prompts begin, if each lasts as long: fewer than of rounds, by those between."""
-    needed = (1 - mixed_iterations) * round_prompts / lockstep_ranks
-    return -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / (1 + needed))
+def prompting_shares(
+    alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, mixed_iterations
+):
+    """Parts of the iterations in which one replica has prompts, and some of those in lockstep, by whose.
+
+    If every round lasts as long: those of answers that end.
+    """
+    stops = 1 - mixed_iterations
+    alone = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / apart_ranks)
+    begin = -xp.expm1(apart_ranks * xp.log1p(-of_iterations(alone, stops)))
+    come = round_prompts / alone_rounds
+    own, some = prompting(begin, come, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, stops)
+    return table("whose", own=own, some=some)
 
 
 @formula(unit="1", source="little1961")
-def replica_prompting_share(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
-    """Part of the iterations in which one replica has prompts, if every round lasts as long."""
-    return prompting(alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[0]
-
-
-@formula(unit="1", source="little1961")
-def prompting_share(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, mixed_iterations):
-    """Part of the iterations in which some replica of those in lockstep has prompts, if every round lasts as long."""
-    return prompting(alone_iterations, round_prompts, held_prompts, lockstep_ranks, apart_ranks, 1 - mixed_iterations)[
-        1
-    ]
-
-
-@formula(unit="1", source="little1961")
-def even_prompting_rounds(replica_prompting_share, prompting_share, mixed_iterations):
+def even_prompting_rounds(prompting_shares, mixed_iterations):
     """Iterations with prompts for each round of steps, if every round lasts as long."""
-    return prompting_share / (1 - (1 - mixed_iterations) * replica_prompting_share)
+    return at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
 
 
 @alternative(of="prompting_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
@@ -192,7 +187,9 @@ def rate_prompting_rounds(
     alone_rounds,
     round_prompts,
     held_prompts,
+    prompting_shares,
     even_prompting_rounds,
+    batch_groups,
     decode_step_time,
     added_time,
     prefill_sequences,
@@ -223,7 +220,10 @@ def rate_prompting_rounds(
         longer = added * (1 + further_share * (more - 1))
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
-        own, share = prompting(begin, round_prompts, held_prompts, lockstep_ranks, apart_ranks, stops)
+        come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
+        own, share = prompting(
+            begin, come, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, stops
+        )
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
@@ -260,9 +260,10 @@ def prompts_of_a_round(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def going_on(mixed_iterations, replica_prompting_share, prompting_share, other_sequences_share, decode_steps):
+def going_on(mixed_iterations, prompting_shares, other_sequences_share, decode_steps):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
-    others = xp.maximum(1 - replica_prompting_share / prompting_share, 0.0) * other_sequences_share
+    own, some = (at(prompting_shares, whose=name) for name in ("own", "some"))
+    others = xp.maximum(1 - own / some, 0.0) * other_sequences_share
     others = xp.where(decode_steps > 0, others, 0.0)
     return mixed_iterations + (1 - mixed_iterations) * others
 
