@@ -121,12 +121,12 @@ def gathered(prompts, ranks, variation, room):
 
 
 def of_iterations(needed, stops):
-    """Part of the iterations that are of a kind, by their number for each step; ``stops``: 1 where they hold no step."""
+    """Part of the iterations that are of a kind, by their number for each step; ``stops``: they hold none themselves."""
     return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
 
 def prompting(begin, come, prompts, held, ranks, apart, groups, stops):
-    """Parts of the iterations in which each replica has prompts, and some of those in lockstep.
+    """Parts of the iterations in which each group of a replica has prompts, and some of those in lockstep.
 
     In a part of the iterations prompts begin, so many of which ``come`` to as many replicas as they hit, each of which
     computes ``held`` in one; of a pipeline the rest follows in the next ``groups``. An iteration holds some where
@@ -136,7 +136,7 @@ def prompting(begin, come, prompts, held, ranks, apart, groups, stops):
     begin = xp.minimum(begin, MOST_ROUNDS)
     hit = -ranks * xp.expm1(come * xp.log1p(-1 / xp.maximum(ranks, 1 + 1e-9)))
     each = xp.maximum(come / hit, 1.0)
-    own = of_iterations(prompts / ranks / xp.minimum(each, held * groups), stops)
+    own = of_iterations(prompts / (ranks * groups) / xp.minimum(each, held), stops)
     last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-begin)
     earlier = apart * xp.log1p(-of_iterations(prompts / ranks / (held * groups), stops))
     return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
