@@ -125,21 +125,24 @@ def of_iterations(needed, stops):
     return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
 
-def prompting(begin, come, prompts, held, ranks, apart, groups, stops):
-    """Parts of the iterations in which each group of a replica has prompts, and some of those in lockstep.
+def prompting(begin, come, hit, prompts, held, places, apart, groups, stops):
+    """Parts of the iterations in which one place has prompts, and some: places are the groups of replicas in lockstep.
 
-    In a part of the iterations prompts begin, so many of which ``come`` to as many replicas as they hit, each of which
+    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of which
     computes ``held`` in one; of a pipeline the rest follows in the next ``groups``. An iteration holds some where
-    prompts began in one of the last m that those of one beginning take, or where one of as many replicas as get prompts
-    ``apart`` is still at earlier ones. ``stops``: 1 where a replica takes no step beside its prompts.
+    prompts began in one of the last m that those of one beginning take, or where one of as many places as get prompts
+    ``apart`` is still at earlier ones. ``stops``: 1 where a place takes no step beside its prompts.
     """
-    begin = xp.minimum(begin, MOST_ROUNDS)
-    hit = -ranks * xp.expm1(come * xp.log1p(-1 / xp.maximum(ranks, 1 + 1e-9)))
     each = xp.maximum(come / hit, 1.0)
-    own = of_iterations(prompts / (ranks * groups) / xp.minimum(each, held), stops)
-    last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-begin)
-    earlier = apart * xp.log1p(-of_iterations(prompts / ranks / (held * groups), stops))
+    own = of_iterations(prompts / places / xp.minimum(each, held), stops)
+    last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-xp.minimum(begin, MOST_ROUNDS))
+    earlier = apart * xp.log1p(-of_iterations(prompts / places / held, stops))
     return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
+
+
+def hit_places(come, places):
+    """Places that get some of so many prompts, which fall to them at random."""
+    return -places * xp.expm1(come * xp.log1p(-1 / xp.maximum(places, 1 + 1e-9)))
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -163,10 +166,12 @@ def prompting_shares(
     If every round lasts as long: those of answers that end.
     """
     stops = 1 - mixed_iterations
-    alone = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / apart_ranks)
-    begin = -xp.expm1(apart_ranks * xp.log1p(-of_iterations(alone, stops)))
+    apart, places = apart_ranks * batch_groups, lockstep_ranks * batch_groups
+    alone = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / apart)
+    begin = -xp.expm1(apart * xp.log1p(-of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
-    own, some = prompting(begin, come, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, stops)
+    hit = hit_places(come, places)
+    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart, batch_groups, stops)
     return table("whose", own=own, some=some)
 
 
@@ -221,9 +226,8 @@ def rate_prompting_rounds(
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
         begin = xp.minimum(short / (short + long), alone_rounds)
         come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
-        own, share = prompting(
-            begin, come, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, stops
-        )
+        hit, places = hit_places(come, lockstep_ranks), lockstep_ranks * batch_groups  # the group that begins next
+        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, batch_groups, stops)
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
@@ -300,20 +304,9 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@formula(unit="s", source="narayanan2021")
-def round_added_time(crowded_added_time, prompts_beside_steps, batch_groups, pass_time):
-    """Time that prompts of one group add to a round of all groups of a pipeline.
-
-    Stages are first in, first out: all others are held up as long. Where prompts have passes of their own, the steps of
-    the others go on behind such a pass.
-    """
-    behind = (1 - prompts_beside_steps) * (1 - 1 / batch_groups) * in_pass(pass_time, "decode")
-    return xp.maximum(crowded_added_time - behind, crowded_added_time / batch_groups)
-
-
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
 def LABEL_request_prefill_time(
-    round_added_time,
+    crowded_added_time,
     prompting_rounds,
     round_prompts,
     lockstep_ranks,
@@ -321,7 +314,7 @@ def LABEL_request_prefill_time(
     prefill_sequences,
 ):
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
-    added = round_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
+    added = crowded_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
     return added * lockstep_ranks * prompting_rounds / round_prompts
 
 
