@@ -67,9 +67,11 @@ def prompts_beside_steps(prefill_first, decode_steps):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps):
-    """Sequences of n steps whose prompts of c tokens mixed iterations have room for: n·room/c in each group."""
-    most = decode_steps * prefill_chunk_tokens * cp / computed_prompt_tokens * pp
+def prompt_bound_batch(
+    decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps, step_tokens
+):
+    """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group."""
+    most = decode_steps * prefill_chunk_tokens * cp / (computed_prompt_tokens + decode_steps * step_tokens) * pp
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
 
 
@@ -77,9 +79,9 @@ def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_t
 
 
 @formula(unit="1", source="little1961, vllm2026async")
-def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_prompt_tokens, cp, prefill_chunk_tokens):
+def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_prompt_tokens, prompt_budget):
     """Steps of others for which a request has a place: its own, those beside its prompt, and one put together ahead."""
-    passes = xp.maximum(computed_prompt_tokens / cp / prefill_chunk_tokens, 1.0)
+    passes = xp.maximum(computed_prompt_tokens / prompt_budget, 1.0)
     return decode_steps + prompts_beside_steps * (passes + rounds_ahead)
 
 
@@ -146,9 +148,13 @@ def hit_places(come, places):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def held_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens):
-    """Prompts of the mean length that a replica can compute in an iteration."""
-    return prefill_chunk_tokens * cp / computed_prompt_tokens
+def held_prompts(prompt_budget, computed_prompt_tokens, started_passes, prefill_passes, apart_ranks):
+    """Prompts of the mean length that a replica can compute in an iteration.
+
+    What a prompt leaves of its last one stays empty if no other waits there: at one replica of many in lockstep.
+    """
+    empty = started_passes / prefill_passes * (1 - 1 / apart_ranks)
+    return prompt_budget / computed_prompt_tokens / (1 + empty)
 
 
 @formula(unit="1", source="nvidia2025trtllmargs")
@@ -235,9 +241,9 @@ def rate_prompting_rounds(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens):
+def prompt_room(prompt_budget, computed_prompt_tokens):
     """Prompts of the mean length for which an iteration has room."""
-    return xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0)
+    return xp.maximum(prompt_budget / computed_prompt_tokens, 1.0)
 
 
 @alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")

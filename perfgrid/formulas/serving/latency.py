@@ -176,9 +176,9 @@ def given_started_passes(prefill_passes):
     of="started_passes", by="batch_rule", label=("concurrency", "memory", "run", "rate", "clients"), unit="1",
     source="agrawal2024sarathi",
 )  # fmt: skip
-def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, cp, prefill_chunk_tokens):
+def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, prompt_budget):
     """Part of a pass by which the last one of a prompt is begun and not filled, mean over prompts of all lengths."""
-    parts = computed_prompt_tokens / cp / prefill_chunk_tokens
+    parts = computed_prompt_tokens / prompt_budget
     passes = xp.maximum(xp.ceil(prompt_ratio * parts * (1 - WHOLE)), 1.0)
     return xp.maximum(total(passes * length_weight, "length") - xp.maximum(parts, 1.0), 0.0)
 
