@@ -41,17 +41,24 @@ def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
     return table("moment", second=second, third=third, fourth=fourth)
 
 
+@formula(unit="1", source="sakasegawa1977")
+def prompt_servers(lockstep_ranks, random_routing):
+    """Replicas in lockstep that share a queue of prompts: all, unless a router sends prompts to any of them."""
+    return xp.where(random_routing, 1.0, lockstep_ranks)
+
+
 def moments(prefill_moment):
     """The second, third and fourth of them."""
     return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
 
 
-def prompt_queue(load, time, second, third, fourth):
-    """Mean, variance and third central moment of the wait of all requests in a queue with one server.
+def prompt_queue(load, servers, time, second, third, fourth):
+    """Mean, variance and third central moment of the wait of all requests in a queue with so many servers.
 
-    By Takács' recursion (Kleinrock 1975, section 5.7).
+    By Takács' recursion (Kleinrock 1975, section 5.7) with one; more of them wait less by r^(√(2(n + 1)) - 2)/n
+    (Sakasegawa 1977).
     """
-    part = load / (1 - load)
+    part = load / (1 - load) * load ** (xp.sqrt(2 * (servers + 1)) - 2) / servers
     mean = part * second / 2
     square = 2 * mean**2 + part * third / 3
     cube = part * (1.5 * second * square + third * mean + fourth / 4)
@@ -236,6 +243,7 @@ def free_wait(
     prompting_iteration_time,
     iteration_moment,
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prefill_moment,
     step_under_way,
@@ -245,7 +253,7 @@ def free_wait(
 ):
     """Mean wait before its prefill of a request that finds a place: for an iteration, and for other prompts."""
     iteration, _, _ = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    queue, _, _ = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue, _, _ = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     steps = (1 - prompting_time_share) * (1 - idle_share) * step_under_way / 2
     others = 1 - (1 - prompting_time_share) * idle_share
     held = rate_held_time + queued_iteration_time
@@ -259,6 +267,7 @@ def free_wait_deviation(
     prompting_iteration_time,
     iteration_moment,
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prefill_moment,
     step_under_way,
@@ -270,7 +279,7 @@ def free_wait_deviation(
     queued = (queued_iteration_time, 0.0, 0.0)
     step, share = added(wait_for_step(step_under_way, rate_held_time), queued), prompting_time_share
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
     alone = (1 - share) * (1 - idle_share)
     own = alone * step[1] + share * prompts[1]
@@ -281,6 +290,7 @@ def free_wait_deviation(
 @formula(unit="s", source="kleinrock1975queueing")
 def rate_prefill_sojourn(
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prompting_iteration_time,
     iteration_moment,
@@ -306,7 +316,7 @@ def rate_prefill_sojourn(
     queued = (queued_iteration_time, 0.0, 0.0)
     step = added(wait_for_step(step_under_way, rate_held_time), queued)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
     own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, met_other_prompts, met_further_time)
