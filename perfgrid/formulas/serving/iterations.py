@@ -347,10 +347,24 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, crowded_added_time, met_batch, node_batch, occupied_share):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts, if any."""
+def met_first_time(
+    prefill_time,
+    added_time,
+    crowded_added_time,
+    started_passes,
+    prompting_rounds,
+    lockstep_ranks,
+    met_batch,
+    node_batch,
+    occupied_share,
+):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts, if any.
+
+    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
+    """
     others = occupied_share * (crowded_added_time - added_time)
-    return at_met_batch(met_batch, prefill_time + others, node_batch)
+    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks) * crowded_added_time
+    return at_met_batch(met_batch, prefill_time + others + last, node_batch)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
