@@ -103,7 +103,7 @@ def row_growth(busy_share, prompt_load, hold_time, step_under_way, request_rate,
     """
     turn, u = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2, busy_share
     step = step_under_way * pp
-    part = xp.minimum(u / (1 - u) * step / xp.maximum(hold_time, 1e-9), 0.999)
+    part = xp.minimum(u / (1 - u) * step / hold_time, 0.999)
     rate = request_rate / dp * lockstep_ranks
     more = xp.exp(-rate * step) * -xp.expm1(-rate * hold_time)
     return turn_share * turn + (1 - turn_share) * (1 - part) * (1 + more) / (1 - more)

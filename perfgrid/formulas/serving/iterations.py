@@ -98,10 +98,10 @@ def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps,
 
 @formula(unit="1", source="little1961")
 def prompts_of_an_iteration(
-    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
+    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
 ):
     """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_steps)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, place_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
 
 
@@ -262,10 +262,10 @@ def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_r
 
 @formula(unit="1", source="little1961")
 def prompts_of_a_round(
-    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
+    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
 ):
     """Prompts of a round that holds some: as stated, or those of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, decode_steps)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, place_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 

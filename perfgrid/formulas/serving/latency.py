@@ -169,7 +169,7 @@ def prefill_rounds(awaited_passes, stage_share):
 @alternative(of="started_passes", by="batch_rule", label="given", unit="1", source="agrawal2024sarathi")
 def given_started_passes(prefill_passes):
     """Part of a pass by which the last one of prompts that start together is begun and not filled."""
-    return xp.ceil(prefill_passes * (1 - WHOLE)) - prefill_passes * (1 - WHOLE)
+    return xp.maximum(xp.ceil(prefill_passes * (1 - WHOLE)) - prefill_passes, 0.0)
 
 
 @alternative(

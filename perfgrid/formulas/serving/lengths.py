@@ -131,14 +131,16 @@ def LABEL_prefill_ratio(
     computed_prefill_share,
     launched_prefill_share,
     square_prefill_share,
-    prompt_room,
+    prefill_chunk_tokens,
+    cp,
+    computed_prompt_tokens,
     stage_share,
 ):
     """Time of a prefill over that of the mean prompt, by length; attention grows with the square of its tokens.
 
     What does not fit into one pass follows in others, of a pipeline at the pace of its fullest stage.
     """
-    first = xp.minimum(prompt_ratio, prompt_room)
+    first = xp.minimum(prompt_ratio, xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0))
     whole, part = (
         time_of_tokens(
             x,

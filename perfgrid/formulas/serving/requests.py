@@ -89,10 +89,10 @@ def accepted_tokens(draft_tokens, draft_acceptance):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_budget(prefill_chunk_tokens, cp, prompts_beside_steps, group_batch, step_tokens):
+def prompt_budget(prefill_chunk_tokens, cp, mixed_iterations, group_batch, step_tokens):
     """Tokens of prompts for which an iteration has room: of all, what the steps beside them leave."""
     whole = prefill_chunk_tokens * cp
-    return xp.maximum(whole - prompts_beside_steps * group_batch * step_tokens, LEAST_BUDGET * whole)
+    return xp.maximum(whole - mixed_iterations * group_batch * step_tokens, LEAST_BUDGET * whole)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
