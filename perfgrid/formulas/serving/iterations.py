@@ -123,23 +123,22 @@ def gathered(prompts, ranks, variation, room):
 
 
 def of_iterations(needed, stops):
-    """Part of the iterations that are of a kind, by their number for each step; ``stops``: they hold none themselves."""
+    """Part of the iterations that are of a kind, by their number for each step, of which they hold none (``stops``)."""
     return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
 
-def prompting(begin, come, hit, prompts, held, places, apart, groups, stops):
+def prompting(begin, come, hit, prompts, held, places, apart, stops):
     """Parts of the iterations in which one place has prompts, and some: places are the groups of replicas in lockstep.
 
-    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of which
-    computes ``held`` in one; of a pipeline the rest follows in the next ``groups``. An iteration holds some where
-    prompts began in one of the last m that those of one beginning take, or where one of as many places as get prompts
-    ``apart`` is still at earlier ones. ``stops``: 1 where a place takes no step beside its prompts.
+    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of
+    which computes ``held`` in one. What they need beyond falls to any iteration, and to as many of them at once as get
+    prompts ``apart``. ``stops``: 1 where a place takes no step beside its prompts.
     """
     each = xp.maximum(come / hit, 1.0)
     own = of_iterations(prompts / places / xp.minimum(each, held), stops)
-    last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-xp.minimum(begin, MOST_ROUNDS))
-    earlier = apart * xp.log1p(-of_iterations(prompts / places / held, stops))
-    return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
+    further = of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
+    return own, xp.maximum(-xp.expm1(none), own)
 
 
 def hit_places(come, places):
@@ -177,7 +176,7 @@ def prompting_shares(
     begin = -xp.expm1(apart * xp.log1p(-of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
     hit = hit_places(come, places)
-    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart, batch_groups, stops)
+    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
     return table("whose", own=own, some=some)
 
 
@@ -233,7 +232,7 @@ def rate_prompting_rounds(
         begin = xp.minimum(short / (short + long), alone_rounds)
         come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
         hit, places = hit_places(come, lockstep_ranks), lockstep_ranks * batch_groups  # the group that begins next
-        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, batch_groups, stops)
+        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
