@@ -17,7 +17,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
-from .tabulated import at_met_batch
+from .tabulated import at_batch
 
 NODES = INNER.labels["load"]
 FIXED = ("given", "concurrency", "memory", "run")
@@ -262,10 +262,10 @@ def rate_running_batch(met_batch, occupied_share, dp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share):
+def rate_prefill_load(met_step_time, iteration_time, iteration_time_slope, met_batch, node_batch, occupied_share):
     """Part of its time that a replica spends on prefills."""
-    step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
-    return (1 - step / whole) * occupied_share
+    whole = at_batch(met_batch, iteration_time, iteration_time_slope, node_batch)
+    return (1 - met_step_time / whole) * occupied_share
 
 
 @formula(unit="1", source="agrawal2024sarathi")

@@ -18,7 +18,7 @@ from .admission import came_together
 from .batching import NODES, ONE_BATCH, REPLACED
 from .latency import in_pass
 from .lockstep import most_prompts
-from .tabulated import at_met_batch
+from .tabulated import at_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
@@ -253,9 +253,9 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, filling, met_batch, node_batch):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
-    return at_met_batch(met_batch, prefill_time + (filling - 1) * added_time, node_batch)
+def filled_first_time(prefill_time, added_time, filling):
+    """Time of the iterations that compute a prompt, beside other prompts, by load."""
+    return prefill_time + (filling - 1) * added_time
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -271,26 +271,39 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(met_first_time):
-    """Time of the iterations that compute a prompt."""
-    return met_first_time
+def rate_first_time(met_batch, filled_first_time, filled_first_time_slope, node_batch):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
+    return at_batch(met_batch, filled_first_time, filled_first_time_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(added_time, filling, met_batch, node_batch):
+def filled_added_time(added_time, filling):
+    """Time that prompts add to an iteration of random arrivals, by load."""
+    return added_time * filling
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_added_time(met_batch, filled_added_time, filled_added_time_slope, node_batch):
     """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * filling, node_batch)
+    return at_batch(met_batch, filled_added_time, filled_added_time_slope, node_batch)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
+def round_hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio):
+    """Time for which prompts of a round hold up steps, by load."""
+    return added_time * crowding * prefill_passes * mean_prefill_ratio
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_time(met_batch, round_hold_time, round_hold_time_slope, node_batch):
     """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * crowding * prefill_passes * mean_prefill_ratio, node_batch)
+    return at_batch(met_batch, round_hold_time, round_hold_time_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
     own_prefill_time,
+    own_prefill_time_slope,
     step_under_way,
     prompts_beside_steps,
     computed_prompt_tokens,
@@ -300,7 +313,7 @@ def prompt_slot_time(
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
     steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
-    return at_met_batch(met_batch, own_prefill_time, node_batch) + steps
+    return at_batch(met_batch, own_prefill_time, own_prefill_time_slope, node_batch) + steps
 
 
 @formula(unit="1", source="agrawal2024sarathi")
