@@ -140,6 +140,21 @@ def synonym(
     return _marking(family, build)
 
 
+def synonyms(rows: Mapping[str, tuple[str, str, str, str]], workload: str | None = None) -> tuple[Formula, ...]:
+    """Other names of quantities, as a module lists them in ``FORMULAS``: name -> quantity, unit, source, meaning.
+
+    With ``workload``: what the quantities of these names are in studies of that workload.
+    """
+
+    def row(name: str, of: str, unit: str, source: str, meaning: str) -> Formula:
+        if workload is None:
+            return renamed(Formula(name, same, (of,), unit, source, meaning), of)
+        about = {"of": name, "by": WORKLOAD, "label": workload}
+        return renamed(Formula(f"{workload}_{name}", same, (of,), unit, source, meaning, **about), of)
+
+    return tuple(row(name, *rest) for name, rest in rows.items())
+
+
 def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
     """Mark a function without arguments: a constant, whose value its readers take."""
     return formula(unit=unit, source=source, family=family)

@@ -20,15 +20,15 @@ from perfgrid.formulas.axes import INNER, at, largest, only, table
 from .tabulated import at_batch
 
 NODES = INNER.labels["load"]
-FIXED = ("given", "concurrency", "memory", "run")
+ENDED = ("concurrency", "memory", "run")  # the next one follows one that ends
+FIXED = ("given", *ENDED)
 ONE_BATCH = (*FIXED, "clients")
 MOVING = ("rate", "clients")  # sequences come and go
-STATED = ("given", "concurrency")  # the study states the batch
-STATES = (*STATED, "clients")  # or how many ask
+STATES = ("given", "concurrency", "clients")  # the study states the batch, or how many ask
 ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
 CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
-QUEUED = ("concurrency", "memory", "run", "rate")  # the next one takes a place that is free
-REPLACED = ("concurrency", "memory", "run", "rate", "clients")  # continuous batching
+QUEUED = (*ENDED, "rate")  # the next one takes a place that is free
+REPLACED = (*QUEUED, "clients")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 

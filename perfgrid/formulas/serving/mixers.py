@@ -5,34 +5,25 @@ whatever its context. Products with weights are those of `products`. Without rec
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 
+FORMULAS = synonyms(
+    {
+        "mixer_tokens": ("computed_prompt_tokens", "1", "zheng2024sglang", "Tokens of a prompt that are computed."),
+        "mixer_sequences": ("prefill_sequences", "1", "yu2022orca", "Prompts that one group computes together."),
+        "mixer_decoded_sequences": ("group_batch", "1", "yu2022orca", "Sequences of one decoding step."),
+    },
+    workload="inference",
+)
+
 
 def recurrent(of, unit, source):
     """A quantity of models with recurrent layers; 0 without."""
     return alternative(of=of, by="mixer", label=RECURRENT, unit=unit, source=source, others={NONE: 0.0})
-
-
-@synonym(of="mixer_tokens", workload="inference", unit="1", source="zheng2024sglang")
-def inference_mixer_tokens(computed_prompt_tokens):
-    """Tokens of one prompt that a recurrence runs over: those that are computed."""
-    return computed_prompt_tokens
-
-
-@synonym(of="mixer_sequences", workload="inference", unit="1", source="yu2022orca")
-def inference_mixer_sequences(prefill_sequences):
-    """Prompts that one group computes together."""
-    return prefill_sequences
-
-
-@synonym(of="mixer_decoded_sequences", workload="inference", unit="1", source="yu2022orca")
-def inference_mixer_decoded_sequences(group_batch):
-    """Sequences of one decoding step."""
-    return group_batch
 
 
 # ---- products with weights ------------------------------------------------------------------------------------------
