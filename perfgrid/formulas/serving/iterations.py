@@ -240,13 +240,8 @@ def prompt_room(prompt_budget, computed_prompt_tokens):
     return xp.maximum(prompt_budget / computed_prompt_tokens, 1.0)
 
 
-@alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_crowding():
-    """Prompts of the busiest replica over those of an iteration: as many come in each."""
-    return 1.0
-
-
-@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: 1.0})  # fmt: skip
 def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
     come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
@@ -378,15 +373,15 @@ def met_other_prompts(met_batch, other_prompts, other_prompts_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def further_prompt_time(added_time, further_share, prefill_sequences):
+def next_prompt_time(added_time, further_share, prefill_sequences):
     """Time that one more prompt adds to an iteration, by load."""
     return added_time * further_share / prefill_sequences
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_further_time(met_batch, further_prompt_time, further_prompt_time_slope, node_batch):
+def met_further_time(met_batch, next_prompt_time, next_prompt_time_slope, node_batch):
     """Time that one more prompt adds to an iteration of the batch that arrivals meet."""
-    return at_batch(met_batch, further_prompt_time, further_prompt_time_slope, node_batch)
+    return at_batch(met_batch, next_prompt_time, next_prompt_time_slope, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")

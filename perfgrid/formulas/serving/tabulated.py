@@ -13,7 +13,7 @@ from perfgrid.formulas.axes import INNER, at, table
 NODES = INNER.labels["load"]
 TIMES = (  # that are read at other batches than the tabulated ones
     *("decode_step_time", "iteration_time", "filled_prefill_time", "lone_first_time"),
-    *("others_added_time", "crowded_added_time", "round_hold_time", "further_prompt_time"),
+    *("others_added_time", "crowded_added_time", "round_hold_time", "next_prompt_time"),
 )
 NUMBERS = ("step_growth", "further_share", "other_prompts")
 LEVEL = 1e-4  # relative rise of the capacity below which a larger batch counts as none
