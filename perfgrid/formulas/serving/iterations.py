@@ -315,13 +315,20 @@ def LABEL_request_prefill_time(
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
 def request_decode_time(
-    decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds, rounds_ahead
+    decode_step_time,
+    decode_steps,
+    replica_batch,
+    mixed_iterations,
+    pass_time,
+    prefill_rounds,
+    started_passes,
+    rounds_ahead,
 ):
     """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = mixed_iterations * in_pass(pass_time, "decode") * (prefill_rounds + rounds_ahead)
+    own = mixed_iterations * in_pass(pass_time, "decode") * (prefill_rounds + started_passes + rounds_ahead)
     return (decode_step_time * decode_steps + own) / replica_batch
 
 

@@ -85,9 +85,10 @@ def request_latency(time_to_first_token, loaded_step_time, decode_steps):
 
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
-def prefill_PART_time(PART_time, prefill_rounds, load_weight):
+def prefill_PART_time(PART_time, prefill_rounds, started_passes, stage_share, load_weight):
     """PART part of the time of a prefill (kernels: by the resource that they wait for, by resource)."""
-    return total(in_pass(PART_time, "prefill") * prefill_rounds * load_weight, "load")
+    started = started_passes * stage_share * in_pass(PART_time, "decode")
+    return total((in_pass(PART_time, "prefill") * prefill_rounds + started) * load_weight, "load")
 
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
