@@ -31,7 +31,7 @@ PIPELINES = (
     ("qwen3-next-80b-a3b", "h100-sxm-80gb", 2),
     ("kimi-linear-48b-a3b", "h200-sxm-141gb", 2),
 )
-STRUCTURES = ("replica", "replicas", "pipeline", "lockstep", "pools")
+STRUCTURES = ("replica", "replicas", "pipeline", "lockstep", "groups")  # one group in lockstep, several ones
 ENGINES = {  # what of an engine its queues feel: whether prompts go first, and whether its host works ahead
     "vllm": ({}, {"asynchronous_scheduling": True}),
     "sglang": ({}, {"prefill_first": False}),
@@ -60,9 +60,9 @@ def drawn(seed: int) -> Design:
         model, device, tp = PIPELINES[g.integers(len(PIPELINES))]
         pp = int(g.integers(2, 9))
     else:
-        rows = GROUPS if structure == "lockstep" else REPLICAS
+        rows = GROUPS if structure in ("lockstep", "groups") else REPLICAS
         model, device, tp, _, ep = rows[g.integers(len(rows))]
-    if structure in ("replicas", "pools"):
+    if structure in ("replicas", "groups"):
         copies = int(g.integers(2, 7))
     ranks = max(ep // tp, 1)
     design: Design = {"model": model, "device": device, "software": software, "tp": float(tp), "pp": float(pp)}
@@ -71,8 +71,6 @@ def drawn(seed: int) -> Design:
     design |= {"prompt_tokens": log(100, 6000), "output_tokens": log(30, 1000), "batch_limit": log(8, 512)}
     design |= {"prefix_hit_rate": float(g.choice([0, 0, 0.3, 0.8]))}
     design |= {"length_distribution": "lognormal", "prompt_variation": 0.3, "output_variation": 0.3}
-    if structure == "pools":
-        design |= {"pools": "separate", "prefill_replicas": float(g.integers(1, copies))}
     return design | own
 
 

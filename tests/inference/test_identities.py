@@ -1,7 +1,7 @@
 """Identities that hold of any serving system, over drawn designs of every structure: loads are closures of one machine.
 
 Designs: models that are dense, of experts, with latent attention, hybrids; replicas, pipelines of two to eight stages,
-groups in lockstep of up to 64 ranks, separate pools; vLLM, SGLang, TensorRT-LLM. Lengths vary by 0.3 where nothing else
+groups in lockstep of up to 64 ranks; vLLM, SGLang, TensorRT-LLM. Lengths vary by 0.3 where nothing else
 is said: equal answers bring clients into step.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from .drawn import STRUCTURES, Designs, constraints, drawn
 
-COUNT = 420
+COUNT = 360
 TIMES = ("time_to_first_token", "time_per_output_token", "request_latency")
 PERCENTILES = ("p50", "p90", "p99")
 LOADS = np.array([0.02, 0.3, 0.5, 0.7, 0.85, 0.95])  # of capacity
@@ -62,15 +62,9 @@ def systems():
 
 
 @pytest.fixture(scope="module")
-def shared(systems):
-    """Those that prefill where they decode."""
-    return Systems([int(seed) for seed in systems.seeds[systems.structure != "pools"]])
-
-
-@pytest.fixture(scope="module")
-def loop(shared):
+def loop(systems):
     """A closed loop of so many clients as sequences, that goes on."""
-    return clients(shared, shared.sequences, EVER * shared.sequences)
+    return clients(systems, systems.sequences, EVER * systems.sequences)
 
 
 @pytest.fixture(scope="module")
@@ -110,97 +104,81 @@ def test_the_designs_are_of_every_structure(systems):
 
 
 @pytest.mark.parametrize("name", ["served_rate", "time_per_output_token"])
-def test_a_loop_of_clients_is_an_endless_queue_of_as_many(shared, loop, name):
+def test_a_loop_of_clients_is_an_endless_queue_of_as_many(systems, loop, name):
     """N clients within the places, and N sequences each replaced by the next: within 2 %."""
-    queue = shared.evaluate(name, batch_rule="concurrency", batch=shared.sequences)
-    check(shared, np.abs(loop[name] / queue[name] - 1), 0.02)
+    queue = systems.evaluate(name, batch_rule="concurrency", batch=systems.sequences)
+    check(systems, np.abs(loop[name] / queue[name] - 1), 0.02)
 
 
-def test_sequences_are_rate_times_latency_in_a_queue(shared):
+def test_sequences_are_rate_times_latency_in_a_queue(systems):
     """Little's law."""
-    found = shared.evaluate("served_rate", "request_latency", batch_rule="concurrency", batch=shared.sequences)
-    check(shared, np.abs(found["served_rate"] * found["request_latency"] / shared.sequences - 1), 1e-6)
+    found = systems.evaluate("served_rate", "request_latency", batch_rule="concurrency", batch=systems.sequences)
+    check(systems, np.abs(found["served_rate"] * found["request_latency"] / systems.sequences - 1), 1e-6)
 
 
-def test_clients_are_rate_times_latency(shared, loop):
+def test_clients_are_rate_times_latency(systems, loop):
     """Little's law, to 1 %."""
-    check(shared, np.abs(loop["served_rate"] * loop["request_latency"] / shared.sequences - 1), 0.01)
+    check(systems, np.abs(loop["served_rate"] * loop["request_latency"] / systems.sequences - 1), 0.01)
 
 
-def test_clients_without_a_place_are_rate_times_latency(shared):
+def test_clients_without_a_place_are_rate_times_latency(systems):
     """With half as many more of them than places."""
-    many = np.ceil(1.5 * shared.places)
-    found = clients(shared, many, EVER * many)
-    check(shared, np.abs(found["served_rate"] * found["request_latency"] / many - 1), 0.01)
+    many = np.ceil(1.5 * systems.places)
+    found = clients(systems, many, EVER * many)
+    check(systems, np.abs(found["served_rate"] * found["request_latency"] / many - 1), 0.01)
 
 
-def test_sequences_that_run_are_rate_times_time_under_way(shared):
+def test_sequences_that_run_are_rate_times_time_under_way(systems):
     """Little's law of random arrivals: λ times the steps of an answer, and at most the wait for its first token."""
-    found = shared.rate("running_batch", "decode_steps", *TIMES, load=0.4)
-    rate, first = 0.4 * shared.capacity, found["time_to_first_token"]
+    found = systems.rate("running_batch", "decode_steps", *TIMES, load=0.4)
+    rate, first = 0.4 * systems.capacity, found["time_to_first_token"]
     decoding = rate * found["decode_steps"] * found["time_per_output_token"]
-    check(shared, decoding / found["running_batch"] - 1, 0.01)
-    check(shared, found["running_batch"] / (decoding + rate * first) - 1, 0.01)
+    check(systems, decoding / found["running_batch"] - 1, 0.01)
+    check(systems, found["running_batch"] / (decoding + rate * first) - 1, 0.01)
 
 
-def test_arrivals_at_less_than_a_loop_serves_take_a_token_between_it_and_no_load(shared, loop):
+def test_arrivals_at_less_than_a_loop_serves_take_a_token_between_it_and_no_load(systems, loop):
     """At 0.9 of the throughput of a loop: not above its time per token, not below that at low load.
 
     Where a server has eight clients and more of them would be served more. Simulated, an open system holds more than
     the clients of a loop that are few, or near saturation (a pipeline of six stages: 2.2 times their time per token).
     """
     found, alone = (
-        shared.evaluate("time_per_output_token", batch_rule="rate", request_rate=part * loop["served_rate"])
+        systems.evaluate("time_per_output_token", batch_rule="rate", request_rate=part * loop["served_rate"])
         for part in (0.9, 1e-3)
     )
     found, alone = found["time_per_output_token"], alone["time_per_output_token"]
-    check(shared, 1 - found / alone, 1e-3)
-    room = (shared.sequences >= 8 * shared.dp / shared.ranks) & (loop["served_rate"] < 0.8 * shared.capacity)
+    check(systems, 1 - found / alone, 1e-3)
+    room = (systems.sequences >= 8 * systems.dp / systems.ranks) & (loop["served_rate"] < 0.8 * systems.capacity)
     assert room.sum() > 100
-    check(shared, found / loop["time_per_output_token"] - 1, 0.02, room)
+    check(systems, found / loop["time_per_output_token"] - 1, 0.02, room)
 
 
 # ---- structure ------------------------------------------------------------------------------------------------------
 
 
 def test_twice_the_servers_serve_twice_the_rate_as_fast(systems):
-    """Replicas, groups in lockstep, pipelines and both pools."""
+    """Replicas, groups in lockstep and pipelines."""
     one = systems.rate(*TIMES, load=0.6)
-    copies = {name: 2 * systems.designs[name] for name in ("dp", "devices", "prefill_replicas")}
+    copies = {name: 2 * systems.designs[name] for name in ("dp", "devices")}
     two = systems.rate(*TIMES, load=1.2, **copies)
     for name in TIMES:
         check(systems, np.abs(two[name] / one[name] - 1), 1e-6)
 
 
 @pytest.mark.parametrize(("degree", "structure"), [("dp", "lockstep"), ("pp", "pipeline")])
-def test_a_group_of_one_rank_is_a_replica_and_one_stage_no_pipeline(shared, degree, structure):
+def test_a_group_of_one_rank_is_a_replica_and_one_stage_no_pipeline(systems, degree, structure):
     """Formulas of groups and of pipelines meet those of one replica where there is one rank, or one stage.
 
     Up to tiles of kernels. No host works ahead of a pipeline.
     """
-    own = Systems([int(seed) for seed in shared.seeds[shared.structure == structure]])
+    own = Systems([int(seed) for seed in systems.seeds[systems.structure == structure]])
     names = [*TIMES, *(f"{name}_p90" for name in TIMES)]
     alone = {"batch_rule": "rate", "asynchronous_scheduling": False}
     limit = own.evaluate("largest_request_rate", request_rate=1e-3, **alone, **{degree: 1.0})["largest_request_rate"]
     single, hardly = (own.evaluate(*names, request_rate=0.4 * limit, **alone, **{degree: d}) for d in (1.0, 1 + 1e-6))
     for name in names:
-        check(own, np.abs(hardly[name] / single[name] - 1), 0.05)
-
-
-def test_pools_with_an_endless_prefill_pool_are_decode_alone(systems):
-    """Their steps are those of the batch that runs, up to one sequence on each replica."""
-    own = Systems([int(seed) for seed in systems.seeds[systems.structure == "pools"]])
-    decoding, many = own.dp - own.designs["prefill_replicas"], 1e5
-    rate = 0.5 * own.places / own.dp * decoding / own.rate("request_latency", load=0.9)["request_latency"]
-    names = ("time_per_output_token", "running_batch", "decode_steps")
-    pools = own.evaluate(*names, batch_rule="rate", request_rate=rate, dp=decoding + many, prefill_replicas=many)
-    batch = rate * pools["decode_steps"] * pools["time_per_output_token"]
-    alone = [
-        own.evaluate("decode_step_time", batch_rule="given", pools="shared", dp=decoding, batch=b)["decode_step_time"]
-        for b in (np.maximum(batch - decoding, decoding), batch + decoding)
-    ]
-    check(own, alone[0] / pools["time_per_output_token"] - 1, 0.01)
-    check(own, pools["time_per_output_token"] / alone[1] - 1, 0.01)
+        check(own, np.abs(hardly[name] / single[name] - 1), 0.06)
 
 
 # ---- order and monotony ---------------------------------------------------------------------------------------------
@@ -232,7 +210,7 @@ def test_latency_does_not_rise_with_memory_replicas_or_a_faster_device(systems):
     given = systems.designs
     changes = {
         "memory": {"hbm_capacity": 1.25 * given["hbm_capacity"]},
-        "replicas": {name: 2 * given[name] for name in ("dp", "devices", "prefill_replicas")},
+        "replicas": {name: 2 * given[name] for name in ("dp", "devices")},
         "device": {name: 1.3 * given[name] for name in FASTER},
     }
     for change in changes.values():
@@ -244,48 +222,54 @@ def test_latency_does_not_rise_with_memory_replicas_or_a_faster_device(systems):
 
 
 def test_without_load_a_first_token_is_the_front_end_and_its_own_iterations(systems):
-    """A lone prompt, beside idle ranks where there is a group; its cache moves where pools are separate."""
-    lone = {**EQUAL, "batch_rule": "given", "batch": systems.dp, "prompts_in_lockstep": 1.0, "pools": "shared"}
+    """A lone prompt, beside idle ranks where there is a group."""
+    lone = {**EQUAL, "batch_rule": "given", "batch": systems.dp, "prompts_in_lockstep": 1.0}
     own = systems.evaluate("prefill_time", **lone)["prefill_time"]
-    found = systems.rate("time_to_first_token", "cache_transfer_time", load=LITTLE_LOAD, **EQUAL)
-    alone = systems.designs["front_end_time"] + own + found["cache_transfer_time"]
+    found = systems.rate("time_to_first_token", load=LITTLE_LOAD, **EQUAL)
+    alone = systems.designs["front_end_time"] + own
     check(systems, np.abs(found["time_to_first_token"] / alone - 1), 0.01)
 
 
-def test_with_a_few_requests_a_first_token_also_waits_for_the_rest_of_a_step_and_the_queued_one(shared):
+def test_with_a_few_requests_a_first_token_also_waits_for_the_rest_of_a_step_and_the_queued_one(systems):
     """Half a sequence under way on each server: the rest of a step of one, the queued one, and its own iterations.
 
     Prompts of others that it meets are little where a prompt is a small part of a request.
     """
-    lone = {**EQUAL, "batch_rule": "given", "batch": shared.dp, "prompts_in_lockstep": 1.0, "front_end_time": 0.0}
-    own = shared.evaluate("prefill_time", **lone)["prefill_time"]
-    servers, stages = shared.dp / shared.ranks, shared.designs["pp"]
-    step = shared.evaluate("decode_step_time", **lone | {"batch": servers})["decode_step_time"] / stages
-    latency = shared.rate("request_latency", load=LITTLE_LOAD, **EQUAL)["request_latency"]
+    lone = {**EQUAL, "batch_rule": "given", "batch": systems.dp, "prompts_in_lockstep": 1.0, "front_end_time": 0.0}
+    own = systems.evaluate("prefill_time", **lone)["prefill_time"]
+    servers, stages = systems.dp / systems.ranks, systems.designs["pp"]
+    step = systems.evaluate("decode_step_time", **lone | {"batch": servers})["decode_step_time"] / stages
+    latency = systems.rate("request_latency", load=LITTLE_LOAD, **EQUAL)["request_latency"]
     names = ("time_to_first_token", "running_batch", "rounds_ahead")
-    found = shared.evaluate(
+    found = systems.evaluate(
         *names, batch_rule="rate", request_rate=0.5 * servers / latency, **EQUAL | {"front_end_time": 0.0}
     )
     busy = 1 - np.exp(-found["running_batch"] / servers / stages)
     expected = own + busy * step * (0.5 + found["rounds_ahead"])
     long = own < 0.1 * latency
     assert long.sum() > 200
-    check(shared, np.abs(found["time_to_first_token"] / expected - 1), 0.05, long)
+    check(systems, np.abs(found["time_to_first_token"] / expected - 1), 0.05, long)
 
 
-def test_cached_tokens_of_a_prompt_are_read_and_not_computed(shared):
+def test_cached_tokens_of_a_prompt_are_read_and_not_computed(systems):
     """A prompt of which a cache holds 90 %: no less than the rest alone, and what the rest adds to a whole prompt.
 
     That is its products, and its attention to all that is before it.
     """
-    lone = {**EQUAL, "batch_rule": "given", "batch": shared.dp, "prompts_in_lockstep": 1.0, "prefill_chunk_tokens": 1e9}
-    tokens = 50 * np.round(shared.designs["prompt_tokens"] / 10)
+    lone = {
+        **EQUAL,
+        "batch_rule": "given",
+        "batch": systems.dp,
+        "prompts_in_lockstep": 1.0,
+        "prefill_chunk_tokens": 1e9,
+    }
+    tokens = 50 * np.round(systems.designs["prompt_tokens"] / 10)
     cached, rest, whole, before = (
-        shared.evaluate("prefill_time", **lone | {"prompt_tokens": length, "prefix_hit_rate": hit})["prefill_time"]
+        systems.evaluate("prefill_time", **lone | {"prompt_tokens": length, "prefix_hit_rate": hit})["prefill_time"]
         for length, hit in ((tokens, 0.9), (tokens / 10, 0.0), (tokens, 0.0), (0.9 * tokens, 0.0))
     )
-    check(shared, rest / cached - 1, 0.01)
-    check(shared, cached / (rest + whole - before) - 1, 0.01)
+    check(systems, rest / cached - 1, 0.01)
+    check(systems, cached / (rest + whole - before) - 1, 0.01)
 
 
 @pytest.mark.parametrize("hit", [0.3, 0.6, 0.95])
@@ -300,12 +284,12 @@ def test_more_of_a_prompt_in_a_cache_is_never_slower(systems, hit):
     check(systems, more[TIMES[0]] / less[TIMES[0]] - 1, 0.01)
 
 
-def test_a_request_more_than_clients_takes_a_second_round(shared):
+def test_a_request_more_than_clients_takes_a_second_round(systems):
     """N + 1 requests of N clients, all of one length: a round of all, and one of a single request."""
-    n = shared.sequences
+    n = systems.sequences
 
     def duration(count, requests):
-        return requests / clients(shared, count, requests, **EQUAL)["served_rate"]
+        return requests / clients(systems, count, requests, **EQUAL)["served_rate"]
 
-    lone = clients(shared, 1.0, 1.0, **EQUAL)
-    check(shared, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.05)
+    lone = clients(systems, 1.0, 1.0, **EQUAL)
+    check(systems, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.05)

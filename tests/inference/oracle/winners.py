@@ -354,12 +354,17 @@ def stored() -> list[Record]:
     return json.loads(WINNERS.read_text()) if WINNERS.exists() else []
 
 
+def within(records: list[Record]) -> dict[str, float]:
+    """Parts of the questions whose answers agree with the simulation."""
+    return {name: float(np.mean([abs(r["errors"][name]) <= BOUND for r in records])) for name in MEASURES}
+
+
 def summary(records: list[Record]) -> str:
-    """Shares within the bound, and the pipelines that are confirmed."""
-    within = {name: np.mean([abs(r["errors"][name]) <= BOUND for r in records]) for name in MEASURES}
+    """What agrees, and the pipelines that are confirmed."""
     pipelines = [r["confirmed"] for r in records if "confirmed" in r]
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in within.items())
-    return f"{len(records)} questions within {BOUND:.0%}: {shares}; {sum(pipelines)} of {len(pipelines)} pipelines confirmed"
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in within(records).items())
+    confirmed = f"{sum(pipelines)} of {len(pipelines)} pipelines confirmed"
+    return f"{len(records)} questions within {BOUND:.0%}: {shares}; {confirmed}"
 
 
 def main() -> None:
