@@ -285,11 +285,14 @@ def test_more_of_a_prompt_in_a_cache_is_never_slower(systems, hit):
 
 
 def test_a_request_more_than_clients_takes_a_second_round(systems):
-    """N + 1 requests of N clients, all of one length: a round of all, and one of a single request."""
+    """N + 1 requests of N clients, all of one length: a round of all, and one of a single request.
+
+    The latter begins when the first of a round ends: simulated, both take 6 % less at most.
+    """
     n = systems.sequences
 
     def duration(count, requests):
         return requests / clients(systems, count, requests, **EQUAL)["served_rate"]
 
     lone = clients(systems, 1.0, 1.0, **EQUAL)
-    check(systems, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.05)
+    check(systems, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.06)

@@ -44,7 +44,7 @@ DEVICES = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "gb200", 
 MEASURES = ("throughput", "first_token", "per_token")
 QUANTITIES = {"first_token": "time_to_first_token", "per_token": "time_per_output_token"}
 BOUND = 0.15  # of a prediction against the simulation
-SPREAD = 0.3  # coefficient of variation of lengths in a queue that never ends, so that answers do not end in step
+SPREAD = 0.3  # coefficient of variation of lengths; of answers where requests never end, so that these end apart
 FEWEST, MOST = 3000, 40_000  # requests
 WIDE = 0.02  # half of the 90 % interval of the means, over these, that is aimed at
 SECONDS = 12.0  # of one run at most
@@ -152,7 +152,7 @@ def pair(arguments: Record) -> Record | None:
         return None
     content = found.study.file.workload_parameters | {"model": arguments["model"]}
     base = {"model": arguments["model"], "device": arguments["on"]}
-    stated = {name: given for name, given in numbers(content).items() if name != "model"}
+    stated = {"loop_requests": 0.0} | {name: given for name, given in numbers(content).items() if name != "model"}
     label = {pool: str(said[pool].values) for pool in ("prefill", "decode")}
     own = {pool: one for pool, one in found.study.pools.items()} if found.study.pools else {}
     products = str(own["decode"].file.axes["system"]["zip"]["precision"][0])
@@ -273,7 +273,7 @@ def runs_of(design: Design, system: System, servers: int, count: int) -> tuple[l
         held = system.server.policy.places * system.server.ranks * system.server.groups
         run = endless(lengths, max(count, 20 * held), seed=1)
         return [(run, simulate(one, run))], value("running_batch", **design) / held
-    clients, requests = int(design["batch"]), int(design.get("loop_requests", 0.0))
+    clients, requests = int(design["batch"]), int(design["loop_requests"])
     if requests == 0:  # a loop that goes on: without its beginning and end
         run = of_clients(clients, lengths, max(count, 20 * clients), seed=1)
         return [(replace(run, kind="open"), simulate(system, run))], 1.0
@@ -283,17 +283,14 @@ def runs_of(design: Design, system: System, servers: int, count: int) -> tuple[l
 
 
 def lengths_of(design: Design) -> Lengths:
-    """Lengths of requests: as stated; in an endless queue, and a loop that goes on, they vary."""
-    ever = design["batch_rule"] == "concurrency" or (design["batch_rule"], design.get("loop_requests", 0.0)) == (
-        "clients",
-        0.0,
-    )
-    varies = SPREAD if ever else 0.0
+    """Lengths of requests as stated; answers vary in an endless queue, and in a loop that goes on."""
+    loop = design["batch_rule"] == "clients" and design["loop_requests"] == 0.0
+    ever = design["batch_rule"] == "concurrency" or loop
     return Lengths(
         design["prompt_tokens"],
         design["output_tokens"],
-        design.get("prompt_variation", varies),
-        design.get("output_variation", varies),
+        design.get("prompt_variation", 0.0),
+        design.get("output_variation", SPREAD if ever else 0.0),
         longest=LONGEST,
     )
 
