@@ -140,8 +140,9 @@ def test_sequences_that_run_are_rate_times_time_under_way(systems):
 def test_arrivals_at_less_than_a_loop_serves_take_a_token_between_it_and_no_load(systems, loop):
     """At 0.9 of the throughput of a loop: not above its time per token, not below that at low load.
 
-    Where a server has eight clients and more of them would be served more. Simulated, an open system holds more than
-    the clients of a loop that are few, or near saturation (a pipeline of six stages: 2.2 times their time per token).
+    Where a server has eight clients, more of them would be served more, and there is no pipeline. Simulated, an open
+    system holds more than the clients of a loop that are few, or near saturation, and groups of a pipeline that random
+    arrivals make uneven take up to 2.2 times as long.
     """
     found, alone = (
         systems.evaluate("time_per_output_token", batch_rule="rate", request_rate=part * loop["served_rate"])
@@ -149,7 +150,8 @@ def test_arrivals_at_less_than_a_loop_serves_take_a_token_between_it_and_no_load
     )
     found, alone = found["time_per_output_token"], alone["time_per_output_token"]
     check(systems, 1 - found / alone, 1e-3)
-    room = (systems.sequences >= 8 * systems.dp / systems.ranks) & (loop["served_rate"] < 0.8 * systems.capacity)
+    room = (systems.sequences >= 8 * systems.dp / systems.ranks) & (systems.structure != "pipeline")
+    room &= loop["served_rate"] < 0.8 * systems.capacity
     assert room.sum() > 100
     check(systems, found / loop["time_per_output_token"] - 1, 0.02, room)
 

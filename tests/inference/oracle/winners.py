@@ -1,9 +1,10 @@
-"""What `perfgrid.serve` recommends, simulated: ``python -m tests.inference.oracle.winners [first [last]]``.
+"""What `perfgrid.serve` recommends, simulated: ``python -m tests.inference.oracle.winners``.
 
 Thirty drawn questions (dense models, experts, latent attention, hybrids; an endless queue, a rate or clients; one pool
-or two), and `DEEPSEEK`'s. The recommended design becomes a system of the oracle with perfgrid's own times of
-iterations; throughput, first token and time per token are set beside the answer. A pipeline that is recommended is
-compared with the best design without one. Stored in ``winners.json``, a line for each question.
+or two), `DEEPSEEK`'s, and all of further ones that pipelines win. The recommended design becomes a system of the oracle
+with perfgrid's own times of iterations; throughput, first token and time per token are set beside the answer. A
+pipeline that is recommended is compared with the best design without one. Stored in ``winners.json``, a line for each
+question.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import time
 import tomllib
 from dataclasses import replace
@@ -35,6 +35,7 @@ from .traffic import Lengths, arriving, endless, of_clients
 
 WINNERS = Path(__file__).with_name("winners.json")
 QUESTIONS = 30
+FURTHER = range(100, 160)  # seeds of questions of which those count that a pipeline wins
 MODELS = (
     *("llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "qwen3-32b", "gemma-3-27b"),
     *("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-120b", "glm-4.5-air"),
@@ -323,16 +324,16 @@ def better(asked: Record, one: Record, other: Record) -> bool:
     return rank(one) < rank(other)
 
 
-def answered(asked: Record) -> Record | None:
-    """A question with its recommended design, simulated; None where there is none."""
+def answered(asked: Record, pipelines: bool = False) -> Record | None:
+    """A question with its recommended design, simulated; None where there is none, or it is to be a pipeline."""
     winner = recommended(asked)
-    if winner is None:
+    if winner is None or (pipelines and winner["design"]["pp"] == 1):
         return None
     record = {"asked": asked} | judged(winner)
     if winner["design"]["pp"] > 1:
-        other = without_pipeline(asked)
-        record["without_pipeline"] = None if other is None else judged(other)
-        record["confirmed"] = other is None or better(asked, record, record["without_pipeline"])
+        single = without_pipeline(asked)
+        other = None if single is None else judged(single)
+        record |= {"without_pipeline": other, "confirmed": other is None or better(asked, record, other)}
     return record
 
 
@@ -368,24 +369,28 @@ def main() -> None:
     """Ask anew, simulate, print and store."""
     found: list[Record] = []
     for asked in DEEPSEEK:
-        found += ask(asked, "deepseek")
+        found += ask("deepseek", asked)
     seed = 0
     while sum(r["set"] == "drawn" for r in found) < QUESTIONS:
-        found += ask(question(seed), "drawn", seed)
+        found += ask("drawn", question(seed), seed)
         seed += 1
+    for seed in FURTHER:
+        asked = {"devices": 8} | question(seed) | {"pools": False}  # fleets of any size take long
+        found += ask("pipelines", asked, seed)
     WINNERS.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
-    print(summary([r for r in found if r["set"] == "drawn"]))
+    for name in dict.fromkeys(r["set"] for r in found):
+        print(f"{name}: {summary([r for r in found if r['set'] == name])}")
 
 
-def ask(asked: Record, of: str, seed: int | None = None) -> list[Record]:
-    """One question: printed, and its record if there is an answer."""
-    record = answered(asked)
+def ask(name: str, asked: Record, seed: int | None = None) -> list[Record]:
+    """One question of a set: printed, and its record if there is an answer."""
+    record = answered(asked, pipelines=name == "pipelines")
     if record is None:
-        print("no design:", {name: given for name, given in asked.items()})
+        print("" if name == "pipelines" else f"no design: {asked}\n", end="")
         return []
     print(line(record), flush=True)
-    return [{"set": of} | ({} if seed is None else {"seed": seed}) | record]
+    return [{"set": name} | ({} if seed is None else {"seed": seed}) | record]
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()
