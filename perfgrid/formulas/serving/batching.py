@@ -8,14 +8,13 @@ prefills and steps: with P the time that one prompt adds and n·T/b the share of
 serves 1/(P + n·T(b)/b) requests per second (Little's law). For ``rate`` everything is tabulated at batches between one
 sequence per server and the largest (axis `load`), and the batch is where capacity meets the arrivals. More memory
 moves the tabulated batches: where a kernel's time jumps between two of them, times of equal arrivals change by up to a
-percent either way. Separate pools divide the replicas: some compute prefills, the others steps, and the slower pool
-sets the pace.
+percent either way. Pools of their own are joined in `pools`.
 """
 
 from itertools import pairwise
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
 from .tabulated import at_met_batch
@@ -152,99 +151,25 @@ def LABEL_batch_is_chosen():
     return 0.0
 
 
-@alternative(of="loop_of_clients", by="batch_rule", label=(*FIXED, "rate"), unit="1", source="yu2022orca")
-def LABEL_no_loop():
-    """0 where requests do not follow from the answers of clients."""
+@alternative(of="random_arrivals", by="batch_rule", label=ONE_BATCH, unit="1", source="yu2022orca")
+def LABEL_no_random_arrivals():
+    """0 where requests follow those that end."""
     return 0.0
 
 
-@alternative(of="loop_of_clients", by="batch_rule", label="clients", unit="1", source="yu2022orca")
-def clients_loop():
-    """1 where every request follows from an answer to a client."""
-    return 1.0
-
-
-@alternative(of="pools_are_separate", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_pools_are_separate():
-    """0 where prefills run on the devices that decode."""
-    return 0.0
-
-
-@alternative(of="pools_are_separate", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_pools_are_separate():
-    """1 where prefills run on other replicas."""
+@alternative(of="random_arrivals", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_random_arrivals():
+    """1 where requests arrive at random, at whatever rate: what depends on it only is the same at all rates."""
     return 1.0
 
 
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="full_batch_decode_time", by="batch_rule", label=ONE_BATCH, unit="s", source="zhong2024distserve")
-def LABEL_full_batch_decode_time(request_decode_time):
-    """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
-    return at(request_decode_time, load=NODES[0])
-
-
-@alternative(of="full_batch_decode_time", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
-def rate_full_batch_decode_time(request_decode_time):
-    """Time of a replica that decoding one request takes in the batch that pools are sized for: the largest."""
-    return at(request_decode_time, load=NODES[-1])
-
-
-@formula(unit="1", source="zhong2024distserve")
-def balanced_prefill_share(request_prefill_time, full_batch_decode_time):
-    """Part of the replicas that computes prefills so that neither pool waits for the other, whole or not."""
-    prefill = at(request_prefill_time, load=NODES[0])
-    return prefill / (prefill + full_batch_decode_time)
-
-
-@alternative(of="prefill_device_share", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_prefill_device_share(balanced_prefill_share):
-    """Part of the devices that separate pools would give to prefills (equal layouts)."""
-    return balanced_prefill_share
-
-
-@alternative(of="prefill_device_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_prefill_device_share(balanced_prefill_share, prefill_replicas, dp):
-    """Part of the devices that computes prefills: as stated, or so that neither pool waits."""
-    return xp.where(prefill_replicas > 0, xp.minimum(prefill_replicas / dp, 1.0), balanced_prefill_share)
-
-
-@alternative(of="decoding_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_decoding_replicas(dp):
-    """Replicas that decode: all."""
-    return dp
-
-
-@alternative(of="decoding_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_decoding_replicas(dp, separate_prefill_device_share):
-    """Replicas that decode: those that compute no prefills."""
-    return dp * (1 - separate_prefill_device_share)
-
-
-@alternative(of="request_capacity", by="pools", label="shared", unit="1/s", source="little1961")
-def shared_request_capacity(request_prefill_time, request_decode_time, dp):
+@formula(unit="1/s", source="little1961")
+def request_capacity(request_prefill_time, request_decode_time, dp):
     """Requests per second that all replicas serve with batches of the tabulated size, by load."""
     return dp / (request_prefill_time + request_decode_time)
-
-
-@alternative(of="request_capacity", by="pools", label="separate", unit="1/s", source="zhong2024distserve")
-def separate_request_capacity(
-    request_prefill_time, request_decode_time, dp, separate_prefill_device_share, separate_decoding_replicas
-):
-    """Requests per second that the slower pool serves with batches of the tabulated size, by load."""
-    prefills = dp * separate_prefill_device_share / request_prefill_time
-    return xp.minimum(prefills, separate_decoding_replicas / request_decode_time)
-
-
-@constraint(
-    reason="separate pools need a replica for prefills and one that decodes",
-    source="zhong2024distserve",
-    about="separate_request_capacity",
-)
-def pools_have_replicas(dp, prefill_replicas):
-    """Each pool has a replica."""
-    return (dp >= 2) & (prefill_replicas < dp)
 
 
 @alternative(of="load_weight", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
@@ -325,15 +250,15 @@ def run_running_batch(full_batch):
 
 
 @alternative(of="running_batch", by="batch_rule", label=(*ENDLESS, "clients"), unit="1", source="little1961")
-def LABEL_running_batch(LABEL_tabulated_batch, dp, decoding_replicas):
-    """Sequences that run at the same time, over all replicas that decode."""
-    return LABEL_tabulated_batch * decoding_replicas / dp
+def LABEL_running_batch(LABEL_tabulated_batch):
+    """Sequences that run at the same time, over all replicas."""
+    return LABEL_tabulated_batch
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_running_batch(met_batch, occupied_share, decoding_replicas):
+def rate_running_batch(met_batch, occupied_share, dp):
     """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
-    return met_batch * occupied_share * decoding_replicas
+    return met_batch * occupied_share * dp
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -343,13 +268,7 @@ def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, o
     return (1 - step / whole) * occupied_share
 
 
-@alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")
-def shared_busy_share(rate_prefill_load):
-    """Part of the time of a decoding replica that goes to prefills."""
+@formula(unit="1", source="agrawal2024sarathi")
+def busy_share(rate_prefill_load):
+    """Part of the time of a replica that goes to prefills."""
     return xp.minimum(rate_prefill_load, 0.99)
-
-
-@alternative(of="busy_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_busy_share():
-    """Part of the time of a decoding replica that goes to prefills: none where others compute them."""
-    return 0.0

@@ -28,8 +28,8 @@ def place_wait(load, places, service, variation):
 # ---- the cache on its way -------------------------------------------------------------------------------------------
 
 
-@alternative(of="cache_transfer_time", by="workload", label="pools", unit="s", source="zhong2024distserve")
-def pools_cache_transfer_time(
+@formula(unit="s", source="zhong2024distserve")
+def cache_transfer_time(
     decode_rank_cache, decode_ranks, prefill_ranks, decode_rank_rate, prefill_rank_rate, transfer_latency
 ):
     """Time in which the cache of a prompt moves: each decoding rank takes its part, the prefill ranks send all parts.

@@ -208,18 +208,6 @@ def pass_link_bytes(
     return tiers + expert_exchange * moe_layers * experts
 
 
-@alternative(of="moved_cache", by="pools", label="shared", unit="byte", source="zhong2024distserve")
-def shared_moved_cache():
-    """Cache of a prompt that leaves the devices that computed it: none."""
-    return 0.0
-
-
-@alternative(of="moved_cache", by="pools", label="separate", unit="byte", source="zhong2024distserve")
-def separate_moved_cache(prompt_cache_memory):
-    """Cache of a prompt that moves to the devices that decode."""
-    return prompt_cache_memory
-
-
 # ---- a request ------------------------------------------------------------------------------------------------------
 
 
@@ -266,10 +254,9 @@ def request_kernel_energy(pass_energy, request_passes, request_weight):
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def request_link_bytes(pass_link_bytes, request_passes, request_weight, moved_cache):
+def request_link_bytes(pass_link_bytes, request_passes, request_weight):
     """Bytes that devices send for one request, by tier."""
-    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
-    return sent + moved_cache * only("tier", "scale_out")
+    return total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
 
 
 @formula(unit="J", source="hong2010power")

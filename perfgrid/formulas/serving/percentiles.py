@@ -106,11 +106,10 @@ def LABEL_first_token_PERCENTILE(
     LABEL_arrival_share,
     LABEL_prefill_sojourn,
     front_end_time,
-    cache_transfer_time,
     PERCENTILE_point,
 ):
     """PERCENTILE of the time from arrival to first token, over requests."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
     return percentile_of_mixture(PERCENTILE_point, parts)
 
 
@@ -138,7 +137,6 @@ def RULE_latency_spread(
     RULE_prefill_sojourn,
     RULE_arrival_share,
     front_end_time,
-    cache_transfer_time,
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
@@ -148,7 +146,7 @@ def RULE_latency_spread(
         [(at(RULE_arrival_share, arrival=k), *unpacked(at(RULE_prefill_sojourn, arrival=k))) for k in ARRIVALS]
     )
     mean, variance, third = added(first, [further * moment for moment in later])
-    return packed(front_end_time + cache_transfer_time + mean, variance, third)
+    return packed(front_end_time + mean, variance, third)
 
 
 def percentile(point, spread):
@@ -253,14 +251,13 @@ def LABEL_keeping_requests_share(
     LABEL_arrival_share,
     LABEL_prefill_sojourn,
     front_end_time,
-    cache_transfer_time,
     LABEL_token_time_spread,
     time_to_first_token_limit,
     time_per_output_token_limit,
     decode_steps,
 ):
     """Part of the requests that keep both limits: one limit is kept as often by those that keep the other."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
     first = share_of_mixture(time_to_first_token_limit, parts)
     later = share_below(time_per_output_token_limit, *shape(LABEL_token_time_spread))
     return first * xp.where(decode_steps > 0, later, 1.0)
