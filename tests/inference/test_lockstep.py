@@ -49,7 +49,7 @@ def test_random_routing_slows_steps_of_replicas_with_experts_alone():
 
 
 def test_at_a_rate_replicas_in_lockstep_compute_the_prompts_of_a_step_together():
-    """With all places taken b·r/n prompts come during a step, 6.8 for 256 places, 8 replicas and 300 tokens.
+    """With all places taken b·r/(n + 1) prompts come during a step, 6.8 for 256 places, 8 replicas and 300 steps.
 
     A replica then pays for 8/6.8 of an iteration with each of its prompts, not for the eight of prompts that come one
     by one.

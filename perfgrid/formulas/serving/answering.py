@@ -21,7 +21,7 @@ from .tabulated import at_batch
 @formula(unit="s", source="little1961")
 def answering_step_time(
     decode_step_time,
-    step_time_slope,
+    decode_step_time_slope,
     node_batch,
     replica_sequences,
     batch_gain,
@@ -35,7 +35,7 @@ def answering_step_time(
     """
     more = arrival_dispersion / (2 * batch_gain) - 1
     seen = xp.minimum(replica_sequences + 1 / lockstep_ranks + more * (1 - xp.exp(-replica_sequences)), places)
-    return at_batch(seen, decode_step_time, step_time_slope, node_batch)
+    return at_batch(seen, decode_step_time, decode_step_time_slope, node_batch)
 
 
 @formula(unit="1", source="kleinrock1975queueing")

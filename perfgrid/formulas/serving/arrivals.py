@@ -226,10 +226,9 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, decode_steps, step_time_slope, node_batch, met_batch, pp):
+def step_under_way(met_step_time, decode_steps, pp):
     """Time of the steps that arrivals meet in the first stage of a pipeline."""
-    step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / pp
-    return xp.where(decode_steps > 0, step, 0.0)
+    return xp.where(decode_steps > 0, met_step_time / pp, 0.0)
 
 
 def wait_for_step(step, hold):

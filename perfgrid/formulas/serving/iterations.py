@@ -18,7 +18,7 @@ from .admission import came_together
 from .batching import NODES, ONE_BATCH, REPLACED
 from .latency import in_pass
 from .lockstep import most_prompts
-from .tabulated import at_met_batch
+from .tabulated import at_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
@@ -123,23 +123,22 @@ def gathered(prompts, ranks, variation, room):
 
 
 def of_iterations(needed, stops):
-    """Part of the iterations that are of a kind, by their number for each step; ``stops``: they hold none themselves."""
+    """Part of the iterations that are of a kind, by their number for each step, of which they hold none (``stops``)."""
     return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
 
-def prompting(begin, come, hit, prompts, held, places, apart, groups, stops):
+def prompting(begin, come, hit, prompts, held, places, apart, stops):
     """Parts of the iterations in which one place has prompts, and some: places are the groups of replicas in lockstep.
 
-    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of which
-    computes ``held`` in one; of a pipeline the rest follows in the next ``groups``. An iteration holds some where
-    prompts began in one of the last m that those of one beginning take, or where one of as many places as get prompts
-    ``apart`` is still at earlier ones. ``stops``: 1 where a place takes no step beside its prompts.
+    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of
+    which computes ``held`` in one. What they need beyond falls to any iteration, and to as many of them at once as get
+    prompts ``apart``. ``stops``: 1 where a place takes no step beside its prompts.
     """
     each = xp.maximum(come / hit, 1.0)
     own = of_iterations(prompts / places / xp.minimum(each, held), stops)
-    last = (1 + (xp.maximum(each / held, 1.0) - 1) / groups) * xp.log1p(-xp.minimum(begin, MOST_ROUNDS))
-    earlier = apart * xp.log1p(-of_iterations(prompts / places / held, stops))
-    return own, xp.maximum(-xp.expm1(xp.minimum(last, earlier)), own)
+    further = of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
+    return own, xp.maximum(-xp.expm1(none), own)
 
 
 def hit_places(come, places):
@@ -177,7 +176,7 @@ def prompting_shares(
     begin = -xp.expm1(apart * xp.log1p(-of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
     hit = hit_places(come, places)
-    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart, batch_groups, stops)
+    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
     return table("whose", own=own, some=some)
 
 
@@ -187,13 +186,8 @@ def even_prompting_rounds(prompting_shares, mixed_iterations):
     return at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
 
 
-@alternative(of="prompting_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_prompting_rounds(even_prompting_rounds):
-    """Iterations with prompts for each round of steps: of answers that end, whatever a round takes."""
-    return even_prompting_rounds
-
-
-@alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+@alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: "even_prompting_rounds"})  # fmt: skip
 def rate_prompting_rounds(
     alone_rounds,
     round_prompts,
@@ -233,7 +227,7 @@ def rate_prompting_rounds(
         begin = xp.minimum(short / (short + long), alone_rounds)
         come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
         hit, places = hit_places(come, lockstep_ranks), lockstep_ranks * batch_groups  # the group that begins next
-        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, batch_groups, stops)
+        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
@@ -246,13 +240,8 @@ def prompt_room(prompt_budget, computed_prompt_tokens):
     return xp.maximum(prompt_budget / computed_prompt_tokens, 1.0)
 
 
-@alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_crowding():
-    """Prompts of the busiest replica over those of an iteration: as many come in each."""
-    return 1.0
-
-
-@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: 1.0})  # fmt: skip
 def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
     come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
@@ -340,53 +329,59 @@ def request_decode_time(
 
 
 @formula(unit="s", source="little1961")
-def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps):
+def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps, place_steps):
     """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
     step = xp.where(decode_steps > 0, decode_step_time, 0.0)
-    return step + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
+    return step + request_prefill_time * replica_batch / xp.maximum(place_steps, 1.0)
 
 
 @formula(unit="s", source="yu2022orca")
-def met_first_time(
-    prefill_time,
-    added_time,
-    crowded_added_time,
-    started_passes,
-    prompting_rounds,
-    lockstep_ranks,
-    met_batch,
-    node_batch,
-    occupied_share,
-):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts, if any.
+def lone_first_time(prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time):
+    """Time of the iterations that compute a prompt, by load.
 
     The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
     """
-    others = occupied_share * (crowded_added_time - added_time)
-    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks) * crowded_added_time
-    return at_met_batch(met_batch, prefill_time + others + last, node_batch)
+    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks)
+    return prefill_time + last * crowded_added_time
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def others_added_time(added_time, crowded_added_time):
+    """Time that more prompts add to an iteration than come in a step, by load."""
+    return crowded_added_time - added_time
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def turn_share(further_share, lockstep_ranks, met_batch, node_batch):
+def turn_share(further_share, further_share_slope, lockstep_ranks, met_batch, node_batch):
     """Part of the time of prompts for which they are computed in turn: others of an iteration take none of their own.
 
     Nor do those of other replicas in lockstep.
     """
-    return at_met_batch(met_batch, further_share, node_batch) / lockstep_ranks
+    return at_batch(met_batch, further_share, further_share_slope, node_batch) / lockstep_ranks
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def met_other_prompts(prefill_sequences, crowding, met_batch, node_batch, lockstep_ranks):
-    """Prompts of others that an iteration computes beside one, on its replica."""
-    others = xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
-    return at_met_batch(met_batch, others, node_batch)
+def other_prompts(prefill_sequences, crowding, lockstep_ranks):
+    """Prompts of others that an iteration computes beside one, on its replica, by load."""
+    return xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def met_other_prompts(met_batch, other_prompts, other_prompts_slope, node_batch):
+    """Prompts of others that an iteration computes beside one in the batch that arrivals meet."""
+    return at_batch(met_batch, other_prompts, other_prompts_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_further_time(added_time, further_share, prefill_sequences, met_batch, node_batch):
-    """Time that one more prompt adds to an iteration."""
-    return at_met_batch(met_batch, added_time * further_share / prefill_sequences, node_batch)
+def next_prompt_time(added_time, further_share, prefill_sequences):
+    """Time that one more prompt adds to an iteration, by load."""
+    return added_time * further_share / prefill_sequences
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_further_time(met_batch, next_prompt_time, next_prompt_time_slope, node_batch):
+    """Time that one more prompt adds to an iteration of the batch that arrivals meet."""
+    return at_batch(met_batch, next_prompt_time, next_prompt_time_slope, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
@@ -396,21 +391,36 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(met_first_time):
-    """Time of the iterations that compute a prompt."""
-    return met_first_time
+def rate_first_time(
+    met_batch,
+    lone_first_time,
+    lone_first_time_slope,
+    others_added_time,
+    others_added_time_slope,
+    node_batch,
+    occupied_share,
+):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
+    others = at_batch(met_batch, others_added_time, others_added_time_slope, node_batch)
+    return at_batch(met_batch, lone_first_time, lone_first_time_slope, node_batch) + occupied_share * others
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(crowded_added_time, met_batch, node_batch):
+def met_added_time(met_batch, crowded_added_time, crowded_added_time_slope, node_batch):
     """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_met_batch(met_batch, crowded_added_time, node_batch)
+    return at_batch(met_batch, crowded_added_time, crowded_added_time_slope, node_batch)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
+def round_hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio):
+    """Time for which prompts of a round hold up steps, by load."""
+    return crowded_added_time * prefill_passes * mean_prefill_ratio
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_time(met_batch, round_hold_time, round_hold_time_slope, node_batch):
     """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
-    return at_met_batch(met_batch, crowded_added_time * prefill_passes * mean_prefill_ratio, node_batch)
+    return at_batch(met_batch, round_hold_time, round_hold_time_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -426,6 +436,7 @@ def filled_prefill_time(
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
     filled_prefill_time,
+    filled_prefill_time_slope,
     step_under_way,
     prompts_beside_steps,
     computed_prompt_tokens,
@@ -435,7 +446,7 @@ def prompt_slot_time(
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
     steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
-    return at_met_batch(met_batch, filled_prefill_time, node_batch) + steps
+    return at_batch(met_batch, filled_prefill_time, filled_prefill_time_slope, node_batch) + steps
 
 
 @formula(unit="1", source="agrawal2024sarathi")

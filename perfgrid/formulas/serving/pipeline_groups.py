@@ -41,13 +41,8 @@ def largest_group(even_step_growth, replica_batch, batch_groups, most_sequences,
     return xp.where(batch_groups > 1, xp.maximum(xp.minimum(found, most_sequences / dp / replica_batch), 1.0), 1.0)
 
 
-@alternative(of="decode_step_time", by="batch_rule", label=ONE_BATCH, unit="s", source="leviathan2023speculative")
-def LABEL_decode_step_time(even_step_time):
-    """Time of one decoding step of a batch."""
-    return even_step_time
-
-
-@alternative(of="decode_step_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+@alternative(of="decode_step_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
+             others={ONE_BATCH: "even_step_time"})  # fmt: skip
 def rate_decode_step_time(even_step_time, even_step_growth, largest_group):
     """Time of one decoding step of a batch: that of the largest group of a pipeline."""
     return even_step_time * largest_group ** xp.maximum(even_step_growth, 0.0)

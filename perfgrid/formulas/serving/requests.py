@@ -158,12 +158,6 @@ def position_weight(decoded_positions, filling_positions):
 
 
 @formula(unit="1", source="kwon2023vllm")
-def mean_context(prompt_tokens, output_tokens, output_variation):
-    """Tokens of one running request in the cache, mean over its life."""
-    return prompt_tokens + output_tokens * (1 + output_variation**2) / 2
-
-
-@formula(unit="1", source="kwon2023vllm")
 def longest_context(prompt_tokens, output_tokens):
     """Tokens of one request in the cache when it ends."""
     return prompt_tokens + output_tokens

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES
+from .batching import ENDED, NODES
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -18,9 +18,7 @@ def given_loaded_step_time(decode_step_time):
     return at(decode_step_time, load=NODES[0])
 
 
-@alternative(
-    of="loaded_step_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="little1961"
-)
+@alternative(of="loaded_step_time", by="batch_rule", label=ENDED, unit="s", source="little1961")
 def LABEL_loaded_step_time(
     replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time
 ):
@@ -49,15 +47,8 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
-def given_queueing_time():
-    """Wait of a request before its prefill: none is counted where a batch starts together."""
-    return 0.0
-
-
-@alternative(
-    of="queueing_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="vllm2026async"
-)
+@alternative(of="queueing_time", by="batch_rule", label=ENDED, unit="s", source="vllm2026async",
+             others={"given": 0.0})  # fmt: skip
 def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead):
     """Wait of a request from the moment that a place is free: for what a host put together ahead."""
     return rounds_ahead * loaded_step_time
