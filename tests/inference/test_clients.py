@@ -106,16 +106,6 @@ def test_rounds_of_equal_answers_begin_together_where_prompts_come_first():
     assert float(found["time_per_output_token"]) == pytest.approx(gap, rel=0.05)
 
 
-@pytest.mark.parametrize(("prompt", "output"), [(4000, 30), (1000, 300), (2000, 1000)])
-@pytest.mark.parametrize("clients", [1.0, 8.0, 64.0])
-def test_clients_are_those_that_wait_for_an_answer(prompt, output, clients):
-    """Little's law: clients = requests per second times the latency of a request, within an eighth."""
-    names = ("served_rate", "request_latency")
-    found = evaluate(*names, model="llama-3.1-8b", prompt_tokens=float(prompt), output_tokens=float(output),
-                     batch_rule="clients", batch=clients, front_end_time=0.03)  # fmt: skip
-    assert float(found["served_rate"] * found["request_latency"]) == pytest.approx(clients, rel=0.125)
-
-
 def test_stages_of_a_pipeline_follow_each_other_in_the_beginning():
     """64 prompts through four stages: the first tokens come no later than those of a batch that starts together."""
     design = {"model": "llama-3.1-8b", "prompt_tokens": 8000.0, "output_tokens": 300.0, "pp": 4.0, "devices": 4.0}

@@ -100,16 +100,6 @@ def test_more_load_is_never_better_and_more_replicas_never_worse():
         assert (doubled <= more * (1.04 if name == NAMES[1] else 1 + 1e-6)).all(), name
 
 
-@pytest.mark.parametrize("load", [0.1, 0.3, 0.6, 0.8])
-def test_requests_under_way_are_those_of_littles_law(load):
-    """Answers under way: requests per second times the time of an answer are the batch that capacity and load give."""
-    rate = load * float(value("largest_request_rate", **COMMON, batch_rule="rate"))
-    found = evaluate("running_batch", "request_latency", "time_to_first_token", **COMMON, batch_rule="rate",
-                     request_rate=rate)  # fmt: skip
-    under_way = rate * (found["request_latency"] - found["time_to_first_token"])
-    assert float(under_way) == pytest.approx(found["running_batch"], rel=0.05)
-
-
 def test_batches_without_arrivals_have_the_mean_only():
     for rule in ("given", "concurrency", "memory", "run"):
         for name in NAMES:

@@ -121,14 +121,6 @@ def test_fewer_bits_are_not_slower_and_take_no_more_memory(design):
         assert found["memory_per_device"] <= wide["memory_per_device"]
 
 
-@slow
-@given(designs, st.sampled_from([0.2, 0.9]))
-def test_cached_prompts_are_not_computed(design, rate):
-    design = {**design, "pp": 1.0}  # a pipeline fills better with a prompt in three pieces than with a part in two
-    whole, hit = (value("prefill_time", **{**design, "batch_rule": "given", "prefix_hit_rate": r}) for r in (0.0, rate))
-    assert hit <= whole * (1 + 1e-9)
-
-
 # ---- limits ---------------------------------------------------------------------------------------------------------
 
 

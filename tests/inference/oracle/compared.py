@@ -115,6 +115,9 @@ def main(*chosen: str) -> None:
             except Exception as error:  # a system that the formulas refuse is a row of its own
                 print(record["seed"], type(error).__name__, str(error)[:100])
     print(f"{'':24} systems   first token        time per token     latency            median error of p50")
+    for load in ("", " high"):
+        own = [e for name, errors in groups.items() if name.endswith(f"open    {load}") for e in errors]
+        groups |= {f"all       open    {load}": own} if own else {}
     for name in sorted(groups):
         one = np.array(groups[name]).reshape(-1, len(NAMES), len(BOUNDS))
         shares = "   ".join("  ".join(f"{v:4.2f}" for v in row) for row in within(one))

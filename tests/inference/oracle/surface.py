@@ -139,6 +139,7 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
     mixing = sum(steps[0][name] for name in MIXING) - slope * low
 
     given = point(**design)
+    host = evaluate("works_ahead", **alone | {"batch": float(ranks)})  # not with recurrent layers, whatever is stated
     launch = evaluate("prefill_launches", "prefill_launch_time", **single | {"prompt_tokens": 1.0})
     tables = (rows, experts, np.r_[0.0, base], np.r_[0.0, slope / b], np.r_[0.0, mixing], attended)
     return Surface(
@@ -147,7 +148,7 @@ def of_design(design: dict[str, Any], tokens: int, places: int, longest: int = 6
         launch_time=float(launch["prefill_launches"] * launch["prefill_launch_time"]),
         host_time=float(given["step_overhead"]),
         host_sequence_time=float(given["sequence_overhead"]),
-        hidden_host=bool(given.get("asynchronous_scheduling", False)),
+        hidden_host=bool(host["works_ahead"]),
         host_gap=float(given["step_overhead"]),
         hop=(hop / max(stages - 1, 1)).tolist(),
         shares=stage_shares(design, stages),

@@ -29,7 +29,7 @@ class System:
     transfer_token: float = 0.0
     front_end: float = 0.0
     detokenise: float = 0.0
-    even: bool = False  # open arrivals take replicas in turn; False: each draws one at random
+    even: bool = False  # requests take replicas in turn; False: each draws one at random, or that of its client
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Simulation:
         self.decode_homes = self._homes(system.decode_replicas)
 
     def _homes(self, replicas: int) -> list[int]:
-        """The replica of each request; that of a client is always the same."""
+        """The replica of each request; that of a client is always the same unless requests take them in turn."""
         order = np.arange(len(self.arrival)) % replicas
         if not (self.traffic.clients or self.system.even):
             order = np.random.default_rng(self.traffic.seed).permutation(order)
@@ -127,6 +127,7 @@ class Simulation:
         self.ended += 1
         if self.traffic.clients and self.next < len(self.arrival):
             k, self.next = self.next, self.next + 1
-            self.homes[k], self.decode_homes[k] = self.homes[i], self.decode_homes[i]
+            if not self.system.even:
+                self.homes[k], self.decode_homes[k] = self.homes[i], self.decode_homes[i]
             self.arrival[k] = time
             self.engines[self.homes[k]].push(time + self.system.front_end, k)
