@@ -126,14 +126,16 @@ def clients_served_rate(
     """Requests per second that end: those of the passes, less often where each client waits for the server between.
 
     A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its ebb, in
-    which no prompts come.
+    which no prompts come. A last round in step is the shorter the fewer requests are left for it.
     """
     running, between = at(tabulated_batch, load=LOOP), front_end_time + clients_held_time
     one = running / at(request_capacity, load=LOOP) + between
     rounds = xp.maximum(loop_requests / running, 1.0)
     before = rounds - 1 + rounds_in_step * (xp.ceil(rounds * (1 - WHOLE)) - rounds)
     alone = xp.minimum(between + at(prefill_time + decode_steps * decode_step_time, load=LOOP), one)
-    last = rounds_in_step * one + (1 - rounds_in_step) * alone * ebb_answers
+    left = loop_requests - (xp.ceil(rounds * (1 - WHOLE)) - 1) * running
+    in_step = alone + (one - alone) * xp.maximum(left - 1, 0.0) / xp.maximum(running - 1, 1.0)
+    last = rounds_in_step * in_step + (1 - rounds_in_step) * alone * ebb_answers
     return xp.where(loop_requests > 0, loop_requests / (before * one + last), running / one)
 
 

@@ -94,8 +94,12 @@ def prefix_traffic(
 
 @formula(unit="s", source="dao2023flash2")
 def dense_attention_time(dense_flash_time, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
-    """Time of one layer's attention to all tokens of the prompts of a group, by resource: at least reading keys."""
-    computed = uncached_share * at(dense_flash_time, phase="forward")
+    """Time of one layer's attention to all tokens of the prompts of a group, by resource: at least reading keys.
+
+    Launches do not become fewer where a cache holds part of a prompt.
+    """
+    share = uncached_share + (1 - uncached_share) * only("resource", "launch")
+    computed = share * at(dense_flash_time, phase="forward")
     waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
     return computed + waits * only("resource", "hbm")
 
