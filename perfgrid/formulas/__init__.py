@@ -52,6 +52,7 @@ from .serving import (
     memory_bound,
     parallel,
     percentiles,
+    pipeline_groups,
     pools,
     products,
     quantising,
@@ -115,6 +116,7 @@ SERVING = (
         capacity,
         latency,
         lockstep,
+        pipeline_groups,
     ),
     *(
         lengths,

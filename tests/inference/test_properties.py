@@ -103,7 +103,7 @@ def test_an_overhead_costs_time(design, overhead):
     with_none = evaluate(*LATENCIES, **design, **{overhead: 0.0})
     with_some = evaluate(*LATENCIES, **design, **{overhead: 20e-6})
     for name in LATENCIES:
-        assert with_some[name] >= with_none[name] * (1 - 1e-9), name
+        assert with_some[name] >= with_none[name] * (1 - 1e-6), name  # chances are counted to a millionth
 
 
 @slow
@@ -318,13 +318,14 @@ def test_a_user_says_that_a_software_was_ported():
 def test_an_iteration_holds_the_prompts_that_came_in_a_step():
     """64 prompts of 100 tokens that start together share one pass; in a loop about one begins in three steps.
 
-    Its iteration takes a bit longer than a step of the others. The glosses say so.
+    A request has its place for 199 steps and for that beside its prompt. Its iteration takes a bit longer than a step
+    of the others. The glosses say so.
     """
     short = {"model": "llama-3.1-8b", "batch": 64.0, "prompt_tokens": 100.0, "output_tokens": 200.0}
     names = ("prefill_time", "prefill_sequences", "decode_step_time")
     static, loop = (evaluate(*names, batch_rule=rule, **short) for rule in ("given", "concurrency"))
     assert static["prefill_sequences"] == 64
-    assert loop["prefill_sequences"] == pytest.approx(64 / 199 / (1 - (1 - 1 / 199) ** 64), rel=2e-4)
+    assert loop["prefill_sequences"] == pytest.approx(64 / 200 / (1 - (1 - 1 / 200) ** 64), rel=2e-4)
     assert loop["decode_step_time"] < loop["prefill_time"] < 1.5 * loop["decode_step_time"]
     glosses = (
         pg.load_catalog().variables["batch_rule"].meaning,

@@ -97,16 +97,17 @@ def given_mean_prompts(prefill_sequences, prompts_in_lockstep, lockstep_ranks):
 
 
 @alternative(of="mean_prompts", by="batch_rule", label=QUEUED, unit="1", source="little1961")
-def LABEL_mean_prompts(prompts_of_an_iteration, lockstep_ranks):
-    """Prompts of the mean replica in lockstep in an iteration that holds some."""
-    return prompts_of_an_iteration / lockstep_ranks
+def LABEL_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes):
+    """Prompts of the mean replica in lockstep in an iteration that holds some, those that take several in each."""
+    return round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
 
 
 @alternative(of="mean_prompts", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_mean_prompts(prompts_of_an_iteration, lockstep_ranks, prefill_sequences):
+def clients_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes, prefill_sequences):
     """Prompts of the mean replica in lockstep in an iteration that holds some, by load: all alike in the beginning."""
     loop = only("load", "node_1")
-    return prompts_of_an_iteration / lockstep_ranks * loop + prefill_sequences * (1 - loop)
+    mean = round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
+    return mean * loop + prefill_sequences * (1 - loop)
 
 
 @formula(unit="1", source="lepikhin2021gshard")

@@ -12,9 +12,10 @@ from perfgrid.formulas.axes import INNER, at, table
 
 NODES = INNER.labels["load"]
 TIMES = (  # that are read at other batches than the tabulated ones
-    *("decode_step_time", "iteration_time", "own_prefill_time"),
-    *("filled_first_time", "filled_added_time", "round_hold_time"),
+    *("decode_step_time", "iteration_time", "filled_prefill_time", "lone_first_time"),
+    *("others_added_time", "crowded_added_time", "round_hold_time", "next_prompt_time"),
 )
+NUMBERS = ("step_growth", "further_share", "other_prompts")
 LEVEL = 1e-4  # relative rise of the capacity below which a larger batch counts as none
 
 
@@ -79,10 +80,10 @@ def TIME_slope(TIME, node_batch):
     return slopes(TIME, node_batch)
 
 
-@formula(unit="1", source="halfin1981")
-def step_growth_slope(step_growth, node_batch):
-    """Slope of the growth of a step by the batch, from a tabulated batch to the next, by load."""
-    return slopes(step_growth, node_batch)
+@formula(unit="1", source="little1961", family={"NUMBER": NUMBERS})
+def NUMBER_slope(NUMBER, node_batch):
+    """Slope of the NUMBER by the batch, from a tabulated batch to the next, by load."""
+    return slopes(NUMBER, node_batch)
 
 
 def at_batch(batch, values, slopes, node_batch):
