@@ -168,6 +168,30 @@ def test_alternatives_best_fixed_and_by_label():
         resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("exotic",)})
 
 
+def test_alternatives_that_are_a_number_or_a_quantity_need_no_function():
+    @alternative(of="toll", by="road", label="bridge", unit="EUR", source="toy",
+                 others={("street", "path"): 0.0, "ferry": "fare"})  # fmt: skip
+    def bridge_toll(weight):
+        """What a crossing costs."""
+        return 2 * weight
+
+    @alternative(of="GOOD_duty", by="road", label=("bridge", "path"), unit="EUR", source="toy",
+                 family={"GOOD": ("tea", "wine")}, others={"ferry": "GOOD_price"})  # fmt: skip
+    def LABEL_GOOD_duty(weight):
+        """What GOOD costs on the LABEL."""
+        return 3 * weight
+
+    registry = Registry.collect([bridge_toll, LABEL_GOOD_duty])
+    expected = {"bridge": [10.0, 15.0], "street": [0.0], "path": [0.0, 15.0], "ferry": [7.0, 9.0]}
+    for road, values in expected.items():
+        asked = ["toll", "tea_duty"][: len(values)]
+        graph = resolve(registry, asked, ("weight", "fare", "tea_price"), labels={"road": (road,)})
+        found = replay(graph, {"weight": 5.0, "fare": 7.0, "tea_price": 9.0})
+        assert [found[name] for name in asked] == values
+    assert registry.formulas["street_toll"].meaning == "What a crossing costs; street: 0.0."
+    assert registry.formulas["ferry_wine_duty"].arguments == ("wine_price",)
+
+
 def test_family_members_are_quantities_of_their_own():
     registry = toys.registry()
     assert registry.formulas["early_pay_time"].arguments == ("early_size", "piece_time")

@@ -149,8 +149,8 @@ def synonyms(rows: Mapping[str, tuple[str, str, str, str]], workload: str | None
     def row(name: str, of: str, unit: str, source: str, meaning: str) -> Formula:
         if workload is None:
             return renamed(Formula(name, same, (of,), unit, source, meaning), of)
-        about = {"of": name, "by": WORKLOAD, "label": workload}
-        return renamed(Formula(f"{workload}_{name}", same, (of,), unit, source, meaning, **about), of)
+        own = Formula(f"{workload}_{name}", same, (of,), unit, source, meaning, of=name, by=WORKLOAD, label=workload)
+        return renamed(own, of)
 
     return tuple(row(name, *rest) for name, rest in rows.items())
 
