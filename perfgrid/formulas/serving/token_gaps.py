@@ -117,7 +117,7 @@ def prompt_token_time(busy_time, communication_time, going_on, chunk_tokens, loa
 
 @formula(unit="s", source="sglang2025prefillgraph")
 def launched_time(prefill_launches, prefill_launch_time, busy_time, communication_time, load_weight):
-    """Time that the host takes to launch the kernels of a pass with prompts beyond what devices take, negative if less."""
+    """Time in which the host launches the kernels of a pass with prompts, less what devices take; below zero if less."""
     device = in_pass(busy_time + communication_time, "prefill")
     return weighed(prefill_launches * prefill_launch_time - device, load_weight)
 
@@ -135,12 +135,19 @@ def held_groups(round_added_time, added_time, load_weight):
 
 
 @formula(unit="1", source="agrawal2024sarathi", family=PERCENTILES)
-def gap_prompt_tokens_PERCENTILE(prompting_gap_share, gathered_tokens, gathered_spread, PERCENTILE_point):
-    """Prompt tokens that have come for the iteration at PERCENTILE of the gaps; the fewest where that holds none."""
+def gap_prompt_tokens_PERCENTILE(
+    prompting_gap_share, gathered_tokens, gathered_prompts, gathered_spread, prefill_moment, PERCENTILE_point
+):
+    """Prompt tokens that have come for the iteration at PERCENTILE of the gaps; the fewest where that holds none.
+
+    Not fewer than one prompt has at the same place among prompts.
+    """
     some = xp.maximum(prompting_gap_share, 1e-9)
-    part = (normal_share(PERCENTILE_point) - (1 - prompting_gap_share)) / some
-    tokens = at_deviation(normal_deviation(part), *shape(gathered_spread))
-    return gathered_tokens * xp.maximum(tokens, LEAST_TOKENS)
+    part = normal_deviation((normal_share(PERCENTILE_point) - (1 - prompting_gap_share)) / some)
+    second, third, _ = moments(prefill_moment)
+    one = shape(packed(1.0 + 0.0 * second, second - 1, third - 3 * second + 2))
+    least = xp.maximum(at_deviation(part, *one), LEAST_TOKENS) / gathered_prompts
+    return gathered_tokens * xp.maximum(at_deviation(part, *shape(gathered_spread)), least)
 
 
 @formula(unit="s", source="agrawal2024sarathi", family=PERCENTILES)
