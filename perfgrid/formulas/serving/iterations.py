@@ -156,9 +156,10 @@ def rate_beginning_rounds(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens):
-    """Prompts of the mean length for which an iteration has room."""
-    return xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0)
+def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens, chunked_prompts):
+    """Prompts of the mean length for which an iteration has room: whole ones where the engine does not cut them."""
+    room = prefill_chunk_tokens * cp / computed_prompt_tokens
+    return xp.maximum(xp.where(chunked_prompts, room, xp.floor(room * (1 + 1e-6))), 1.0)
 
 
 @alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
