@@ -45,7 +45,7 @@ class IterationTimes:
 def iteration_times(
     registry: Registry, space: Space, index: tuple[int, ...], choices: Mapping[str, str] | None = None
 ) -> IterationTimes:
-    """T(b, c) of one design of a serving study: up to the sequences that fit, and the tokens that an iteration takes."""
+    """T(b, c) of one serving design: up to the sequences that fit, and the tokens that an iteration takes."""
     labels = space.label_quantities()
     limits = _values(resolve(registry, (*LIMITS, *BESIDE), space.names(), choices, labels), space, index, {})
     most = int(_one(limits, "most_sequences") / _one(limits, "dp") / _one(limits, "pp"))

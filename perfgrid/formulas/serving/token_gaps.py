@@ -117,7 +117,7 @@ def prompt_token_time(busy_time, communication_time, going_on, chunk_tokens, loa
 
 @formula(unit="s", source="sglang2025prefillgraph")
 def launched_time(prefill_launches, prefill_launch_time, busy_time, communication_time, load_weight):
-    """Time in which the host launches the kernels of a pass with prompts, less what devices take; below zero if less."""
+    """Time in which the host launches the kernels of a pass with prompts, less that of the devices."""
     device = in_pass(busy_time + communication_time, "prefill")
     return weighed(prefill_launches * prefill_launch_time - device, load_weight)
 
