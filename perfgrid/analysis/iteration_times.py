@@ -14,7 +14,7 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER
 
 GROWS = 4  # from row to row, and from column to column
-FEWEST_TOKENS = 32  # of prompts, in the first column with some
+FEWEST_TOKENS = 128  # of prompts, in the first column with some
 MOST_TOKENS = 32768  # in the last one, where an engine takes prompts of any length in one iteration
 LIMITS = ("most_sequences", "dp", "pp", "step_tokens", "prefill_chunk_tokens", "cp", "computed_prompt_tokens")
 BESIDE = ("prompts_beside_steps", "works_ahead")

@@ -79,6 +79,7 @@ def _print_iterations(found: IterationTimes) -> None:
         for b, bounds in zip(found.decoding, found.bound_by, strict=True)
     ]
     names = [f"{tokens} tokens" for tokens in found.prompting]
-    print_table(["sequences", *names], [row for row, bounds in zip(rows, found.bound_by, strict=True) if any(bounds)])
+    shown_rows = [row for row, bounds in zip(rows, found.bound_by, strict=True) if any(bounds)]
+    print_table(["sequences", *names], shown_rows, keys=1)
     if not found.mixed and any(found.decoding):
         out.print("prompts have iterations of their own (prefill_first)")

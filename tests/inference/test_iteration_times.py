@@ -38,8 +38,8 @@ def test_without_prompts_it_is_a_step(b):
 
 def test_weights_are_read_once():
     found = surface()
-    assert at(found, 1, 32) < 1.1 * at(found, 1, 0)
-    assert at(found, 1, 32) < 0.6 * (at(found, 1, 0) + at(found, 0, 32))
+    assert at(found, 1, 128) < 1.15 * at(found, 1, 0)
+    assert at(found, 1, 128) < 0.6 * (at(found, 1, 0) + at(found, 0, 128))
     for b, row in zip(found.decoding[1:], found.time[1:], strict=True):
         assert list(row) == sorted(row), b
     assert found.bound_by[1][0] == "hbm"
@@ -65,7 +65,7 @@ def test_it_is_the_surface_of_the_oracle(model, layout):
     context = 1024 + 128
     for b in (1, 16):
         assert at(found, b, 0) == pytest.approx(tables.time(b, b * context), rel=0.03)
-        for c in (32, 128, 512):
+        for c in (128, 512):
             middle = round(512 - c / 2)  # of the prompt
             expected = tables.time(b, b * context, c, middle)
             if expected > 1.01 * tables.launch_time:
