@@ -21,8 +21,8 @@ TIERS = (
     (160 * 1024, 8192, 256, 512),
     (float("inf"), 16384, 512, 512),
 )
-# vLLM, EngineArgs.get_batch_defaults of a server (since 0.28): by the same, tokens and sequences of an iteration; A100 are
-# taken as the smallest
+# vLLM, EngineArgs.get_batch_defaults of a server (since 0.28): by the same, tokens and sequences of an iteration; A100
+# counts as a small one
 BUDGETS = ((70 * 1024, 2048, 256), (160 * 1024, 8192, 1024), (float("inf"), 16384, 1024))
 SMALL = "a100"
 LEAST_RESERVED = 10 * 1024  # MiB, of devices with more than LARGE
