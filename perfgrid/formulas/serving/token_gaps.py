@@ -104,7 +104,7 @@ def prompting_gap_time(
 def prompting_gap_share(loaded_step_time, gap_step_time, prompting_gap_time, decode_steps):
     """Part of the gaps that hold prompts: what gaps are longer than steps on average, over what prompts add."""
     longer = xp.where(decode_steps > 0, xp.maximum(loaded_step_time - gap_step_time, 0.0), 0.0)
-    return xp.minimum(longer / xp.maximum(prompting_gap_time, 1e-12), 1.0)
+    return xp.minimum(longer / prompting_gap_time, 1.0)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
