@@ -299,6 +299,11 @@ def test_a_sound_point_is_not_flagged():
         ({"model": "mixtral-8x22b", "overrides": {"experts_per_token": 9}}, "choices_suffice", "visits at least one"),
         ({"pools": "separate"}, "pools_have_replicas", "separate pools need"),
         ({"shared_prefix_tokens": 1001}, "prompts_hold_the_prefix", "longer than a prompt"),
+        (
+            {"software": "tensorrt-llm", "prompt_tokens": 9000},
+            "prompts_fit_an_iteration",
+            "does not cut prompts",
+        ),
         ({"time_to_first_token_limit": 1e-3}, "first_token_in_time", "first token"),
         ({"time_per_output_token_limit": 1e-4}, "output_tokens_in_time", "per output token"),
     ],
@@ -398,6 +403,7 @@ def test_every_constraint_has_a_test():
         "expert_width_divides",
         "slot_holds_the_context",
         "request_within_context_limit",
+        "prompts_fit_an_iteration",
         "shared_width_divides",
         "choices_suffice",
     }

@@ -337,10 +337,10 @@ def rate_running_batch(met_batch, occupied_share, decoding_replicas):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share):
-    """Part of its time that a replica spends on prefills."""
+def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share, decode_steps):
+    """Part of its time that a replica spends on prefills: all of it where answers have one token."""
     step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
-    return (1 - step / whole) * occupied_share
+    return (1 - xp.where(decode_steps > 0, step, 0.0) / whole) * occupied_share
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")
