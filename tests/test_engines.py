@@ -36,7 +36,7 @@ def test_versions_before_the_first_one_are_refused():
         engine_named("vllm 0.6.3", None)
 
 
-def served(engine, rate=10, **options):
+def served(engine, rate=10.0, **options):
     return pg.serve(MODEL, DEVICE, 1, rate=rate, engine=engine, **options)
 
 

@@ -23,7 +23,9 @@ def surface(model="llama-3.1-8b", software="vllm", layout=None, **parameters):
         axes=axes | {"parallelism": {"devices": [1], "tp": [1]} | (layout or {})},
         workload_parameters={"batch_rule": "rate", "request_rate": 1} | LENGTHS | parameters,
     )
-    return kernels(study).iterations
+    found = kernels(study).iterations
+    assert found is not None
+    return found
 
 
 def at(found, b, c):
