@@ -12,6 +12,10 @@ SHOWN = 100  # characters of a value in a message
 CONTROLS = re.compile(  # Unicode's categories Cc, Cs, Zl and Zp, and what reorders text: UAX 9, section 2
     "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\u2028\\u2029\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"
 )
+# Earlier name -> what to write instead, where no single name replaced it.
+GONE: dict[str, str] = {
+    "pools": 'two pools are the workload "pools" with the tables [prefill] and [decode], or serve --prefill auto',
+}
 OWN_FILE = "__own_file__"  # global of a module that a user wrote: the path as the user gave it
 
 
@@ -88,8 +92,11 @@ def in_own_file(error: BaseException) -> str | None:
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
     """The legal names closest to ``name`` as the end of a message; empty where none is near and the list is long.
 
-    Names with these initials come first (mfu), then names that begin with it: who writes h100 means that family.
+    Names with these initials come first (mfu), then names that begin with it: who writes h100 means that family. Of an
+    earlier name it says what to write instead.
     """
+    if name in GONE:
+        return f"; {GONE[name]}"
     legal = sorted(set(legal))
     initials = [n for n in legal if len(name) > 2 and "".join(w[:1] for w in n.split("_")) == name.lower()]
     family = [n for n in sorted(legal, key=len) if len(name) > 2 and n.lower().startswith(name.lower())]

@@ -52,6 +52,7 @@ from .serving import (
     memory_bound,
     parallel,
     percentiles,
+    pipeline_groups,
     pools,
     products,
     quantising,
@@ -116,6 +117,7 @@ SERVING = (
         capacity,
         latency,
         lockstep,
+        pipeline_groups,
     ),
     *(
         lengths,

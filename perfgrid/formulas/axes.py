@@ -40,6 +40,8 @@ INNER = InnerAxes(
         "piece": ("each", "once", "varying", "spread_each", "spread_once", "lean_each", "lean_once"),
         # of a time: mean, standard deviation, and the third central moment over the variance
         "statistic": ("mean", "deviation", "lean"),
+        "whose": ("own", "some"),  # prompts of an iteration: those of one replica, of any in lockstep
+        "further": ("twice", "full"),  # prompts of an iteration: as many again, as many as there is room for
         "arrival": ("idle", "step", "prompts", "crowd"),  # what a request meets that arrives
         # where decoding is evaluated: four nodes before a sliding window is full and four after
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),

@@ -56,8 +56,6 @@ def single_changes(
             change = {more: base[more] * 2, less: base[less] // 2}
             if change.get("pp", 2) == 1 and workload == "training":
                 change["chunks"] = 1
-            if first := base.get("prefill_replicas"):  # a share of dp
-                change["prefill_replicas"] = max(1, first * change.get("dp", base["dp"]) // base["dp"])
             yield change
     yield from _whole_heads(job, base)
     for name in (*DOUBLED[workload], *(("ep", "etp") if experts and workload == "training" else ())):
@@ -79,8 +77,6 @@ def single_changes(
         if (name not in MOOT or base[MOOT[name]] > 1) and (name != "interleaved_batches" or experts):
             yield from ({name: option} for option in options if option != own)
     if workload == "inference":
-        first = base.get("prefill_replicas", 0)
-        yield from ({"prefill_replicas": n} for n in {first // 2, first - 1, first + 1} if 0 < n < base["dp"] and first)
         if base.get("draft_acceptance"):
             own = base.get("draft_tokens", 0)
             yield from ({"draft_tokens": n} for n in {0, own - 1, own + 1} if 0 <= n <= MOST_DRAFTS and n != own)
@@ -101,7 +97,7 @@ def _whole_heads(job: Job, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """
     tp, devices, others = base["tp"], base["devices"], base["cp"] * base["pp"]
     heads: Any = job.model.values["heads"] if job.model else 0
-    if heads % tp == 0 or "prefill_replicas" in base:
+    if heads % tp == 0:
         return
     legal = [n for n in WHOLE if heads % n == 0]
     nearest = [n for n in legal if n < tp][-1:] + [n for n in legal if n > tp][:1]

@@ -11,7 +11,7 @@ import yaml
 from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
-from .deployments import CONFIG, GRAPH, MODE, POOLS, read_pools
+from .deployments import CONFIG, GRAPH, MODE, read_pools
 from .formats import Format, format_of
 from .job import Job
 from .models import PUBLISHED_FORMATS, of_model
@@ -22,17 +22,8 @@ WORKER = "worker"  # of a deployment of one pool
 
 
 def write_deployment(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:
-    """A design as a graph for Kubernetes: of one pool, or of two of one layout. Errors as of `write_launch`."""
-    known, dp, first = dict(values), int(values.get("dp", 1)), int(values.get("prefill_replicas", 0))
-    if known.pop("pools", "shared") != "separate":
-        return _graph({WORKER: known}, model, form, version, title)
-    if not 0 < first < dp:
-        raise PerfgridError("a deployment of two pools needs prefill_replicas, above zero and below dp")
-    del known["prefill_replicas"]
-    known = limited(known, dp - first)  # of the whole, before pools get their parts
-    parts = zip(POOLS, (first, dp - first), strict=True)
-    pools = {pool: known | {"dp": n, "devices": int(known.get("devices", 1)) * n // dp} for pool, n in parts}
-    return _graph(pools, model, form, version, title)
+    """A design of one pool as a graph for Kubernetes. Errors as of `write_launch`."""
+    return _graph({WORKER: values}, model, form, version, title)
 
 
 def write_pools(

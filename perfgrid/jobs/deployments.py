@@ -1,7 +1,7 @@
 """Deployments: workers of an engine in one pool or two, from commands, a graph (Dynamo) or manifests for Kubernetes.
 
-Each worker is a job in the format of its engine. Workers of one kind are replicas; pools for prefill and decode of one
-layout are `separate` pools of one job, others are two jobs.
+Each worker is a job in the format of its engine. Workers of one kind are replicas; pools for prefill and decode are two
+jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ MODULES = ("dynamo.vllm", "dynamo.sglang", "dynamo.trtllm")
 MOST_WORKERS = 16
 MODE = "--disaggregation-mode"
 CONFIG = ("--extra-engine-args", "--extra_engine_args", "--config")
-ALIKE = ("devices", "dp", "pools")  # may differ between pools of one layout
 
 
 @dataclass(frozen=True)
@@ -113,14 +112,9 @@ def read_deployment(
     where = ", ".join(texts)
     prefill, decode = (by_role[pool] for pool in POOLS)
     tables = {n: [(f"{p}: {k}", v, w) for p in POOLS for k, v, w in getattr(by_role[p], n)] for n in _TABLES}
-    differing = {n for n in {*prefill.values, *decode.values} if prefill.values.get(n) != decode.values.get(n)}
     if prefill.model is None or decode.model is None or prefill.model.name != decode.model.name:
         raise PerfgridError(f"{where}: both pools serve one model: name it with --model")
-    if differing - {*ALIKE}:
-        return replace(decode, pools=by_role, **tables)
-    both = {name: prefill.values[name] + decode.values[name] for name in ("devices", "dp")}
-    own = {"pools": "separate", "prefill_replicas": prefill.values["dp"]}
-    return replace(decode, values=decode.values | both | own, **tables)
+    return replace(decode, pools=by_role, **tables)
 
 
 _TABLES = ("understood", "assumed", "ignored")

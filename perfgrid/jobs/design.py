@@ -106,7 +106,7 @@ def _pools_content(job: Job, device: str, topology: str | None, software: str, t
     held = {pool: dict(one.values) for pool, one in job.pools.items()}
     first, second = held.values()
     same = {n: v for n, v in first.items() if second.get(n) == v and n not in LAYOUT}
-    both = {n: v for n, v in same.items() if glossary()[n].of == "workload" and n != "pools"}
+    both = {n: v for n, v in same.items() if glossary()[n].of == "workload"}
     if "batch" in both:
         both.setdefault("batch_rule", "clients")
     elif "request_rate" in both:
@@ -114,7 +114,7 @@ def _pools_content(job: Job, device: str, topology: str | None, software: str, t
     decisive = "largest_request_rate" if both.get("batch_rule") == "rate" else "output_tokens_per_second_per_device"
     content |= {"axes": axes, "workload_parameters": both}
     for pool, values in held.items():
-        own = {n: v for n, v in values.items() if n not in (*both, *LAYOUT, "pools")}
+        own = {n: v for n, v in values.items() if n not in (*both, *LAYOUT)}
         over = {n: v for n, v in own.items() if glossary()[n].of == "software"}
         table = {"axes": {"parallelism": {n: [values[n]] for n in LAYOUT if n in values and n != "chunks"}}}
         table |= {"workload_parameters": rest} if (rest := {n: v for n, v in own.items() if n not in over}) else {}

@@ -28,7 +28,7 @@ from .kinds import UNMODELLED
 from .suggest_pools import interval_of_pools
 from .suggestions import AXIS, aim_of, with_own_model
 
-LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests", "pools", "prefill_replicas")
+LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests")
 HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
 HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity", "total_parameters")
 REACHED = {

@@ -24,7 +24,6 @@ LABELS = (
     "batch_rule",
     "length_distribution",
     "limit_statistic",
-    "pools",
     "library",
     "rank_order",
     "device_basis",

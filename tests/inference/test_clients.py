@@ -124,13 +124,10 @@ def test_stages_of_a_pipeline_follow_each_other_in_the_beginning():
     assert last / 4 < loop < last
 
 
-def test_clients_on_separate_pools_and_fewer_than_replicas_are_flagged():
-    flags = ("clients_share_pools", "replicas_have_work")
+def test_fewer_clients_than_replicas_are_flagged():
     common = {"model": "llama-3.1-8b", "prompt_tokens": 1000.0, "output_tokens": 100.0, "dp": 4.0, "devices": 4.0}
-    found = evaluate(*flags, **common, batch_rule="clients", batch=64.0, pools="separate", prefill_replicas=2.0)
-    assert [bool(found[flag]) for flag in flags] == [False, True]
-    found = evaluate(*flags, **common, batch_rule="clients", batch=2.0)
-    assert [bool(found[flag]) for flag in flags] == [True, False]
+    for clients, enough in ((64.0, True), (2.0, False)):
+        assert value("replicas_have_work", **common, batch_rule="clients", batch=clients) == enough
 
 
 def test_no_more_clients_than_requests_ask():

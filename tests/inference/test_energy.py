@@ -18,7 +18,7 @@ PJ = 1e-12
     [
         {"batch": 1.0},
         {"batch": 64.0, "tp": 4.0, "dp": 2.0},
-        {"model": "deepseek-v3", "batch": 256.0, "dp": 8.0, "ep": 8.0, "pools": "separate"},
+        {"model": "deepseek-v3", "batch": 256.0, "dp": 8.0, "ep": 8.0},
         {"model": "mixtral-8x7b", "batch_rule": "memory", "tp": 2.0, "pp": 2.0},
         {"batch_rule": "rate", "request_rate": 3.0, "precision": "int8", "weight_precision": "int4"},
     ],

@@ -36,7 +36,6 @@ OUTPUTS = (
     "goodput",
     "decode_tokens_per_second",
     "prefill_tokens_per_second",
-    "prefill_device_share",
     "energy_per_output_token",
     "average_power",
     "tokens_per_second",
@@ -67,23 +66,23 @@ def of_systems():
 
 
 @pytest.mark.parametrize(
-    ("rule", "precision", "stored", "pools"),
+    ("rule", "precision", "stored"),
     [
-        ("clients", "bf16", "bf16", "shared"),
-        ("given", "bf16", "fp16", "shared"),
-        ("memory", "fp8", "fp8", "separate"),
-        ("run", "int8", "int4", "shared"),
-        ("rate", "tf32", "fp4", "separate"),
-        ("rate", "fp32", "fp32", "shared"),
-        ("given", "fp16", "int8", "shared"),
-        ("given", "fp16", "bf16", "shared"),
+        ("clients", "bf16", "bf16"),
+        ("given", "bf16", "fp16"),
+        ("memory", "fp8", "fp8"),
+        ("run", "int8", "int4"),
+        ("rate", "tf32", "fp4"),
+        ("rate", "fp32", "fp32"),
+        ("given", "fp16", "int8"),
+        ("given", "fp16", "bf16"),
     ],
 )
-def test_every_formula_keeps_its_units(rule, precision, stored, pools):
+def test_every_formula_keeps_its_units(rule, precision, stored):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
-    labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
+    labels = {**stated, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
     labels["network_sizing"] = "rate"
-    labels["length_distribution"] = "uniform" if pools == "separate" else "lognormal"
+    labels["length_distribution"] = "uniform" if precision in ("fp8", "tf32") else "lognormal"
     labels["limit_statistic"] = "p99" if rule in ("rate", "clients") else "mean"
     space = Space((), {**point(), **labels})
     names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
@@ -102,7 +101,6 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "precision": ("bf16",),
         "weight_precision": ("bf16",),
         "kv_precision": ("fp8",),
-        "pools": ("shared", "separate"),
         "library": ("nccl",),
         "length_distribution": DISTRIBUTIONS,
         "limit_statistic": ("mean", "p99"),
@@ -138,7 +136,6 @@ def drawn_study(generator: np.random.Generator) -> pg.Study:
         "weight_precision": some(["bf16", "fp8", "int4"]),
         "kv_precision": some(["bf16", "fp8"]),
         "prefix_hit_rate": some([0.0, 0.4, 1.0]),
-        "pools": some(["shared", "separate"]),
         "draft_tokens": some([0, 3]),
         "parallelism": {"devices": some([8, 16]), "tp": [1, 2, 8], "pp": [1, 2], "ep": some([1, 8])},
         "hbm_bandwidth": {"scale": [0.5, 1.0, 3.0]},

@@ -28,7 +28,6 @@ OPTIONS = {  # every one on its own axis of rows
     "device": ("h100-sxm-80gb", "b200", "mi300x"),
     "software": ("vllm", "sglang", "tensorrt-llm"),
     "batch_rule": RULES,
-    "pools": ("shared", "shared", "separate"),
     "length_distribution": ("constant", "lognormal", "uniform"),
     "weight_precision": ("bf16", "fp8", "fp4"),
     "kv_precision": ("bf16", "fp8"),
@@ -104,7 +103,6 @@ def random_rows(seed, count):
     chosen = random.Random(seed)
     rows = [{name: chosen.choice(values) for name, values in OPTIONS.items()} for _ in range(count)]
     for row in rows:
-        row["dp"] = 2 if row["pools"] == "separate" else row["dp"]  # a pool needs a replica
         row["devices"] = row["tp"] * row["dp"]
     return rows
 
@@ -117,12 +115,6 @@ def test_kinds_of_models_batch_rules_and_options_on_one_axis():
 @pytest.mark.parametrize("seed", range(6))
 def test_many_rows_of_anything(seed):
     assert check(random_rows(seed, 40)) > 10
-
-
-def test_what_only_one_alternative_needs_excludes_no_other():
-    """A replica of its own for prompts is needed where pools are separate, not beside them."""
-    rows = [plain("rate", pools=pools, dp=dp, devices=2 * dp) for pools, dp in (("shared", 1), ("separate", 2))]
-    assert check(rows, **PARAMETERS, **ASKED) == 2
 
 
 # ---- rows that leave a quantity open --------------------------------------------------------------------------------

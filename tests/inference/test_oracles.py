@@ -16,8 +16,6 @@ from .designs import IDEAL, evaluate, value
 
 # ---- the cache ------------------------------------------------------------------------------------------------------
 
-SEPARATE = {"model": "llama-3.1-8b", "dp": 8.0, "pools": "separate"}  # a pool for prefills, another for decoding
-
 
 @pytest.mark.parametrize(
     ("model", "bytes_per_token"), [("deepseek-v3", 70_272), ("llama-3.1-405b", 516_096), ("qwen-2.5-72b", 327_680)]
@@ -223,34 +221,6 @@ def test_the_batch_does_not_depend_on_how_many_sequences_fit(rate):
     few, many = (evaluate(*names, request_rate=rate, batch_limit=limit, **common) for limit in (256.0, 430.0))
     for name in names:
         assert float(many[name]) == pytest.approx(float(few[name]), rel=1e-2)  # nodes lie elsewhere
-
-
-def test_separate_pools_are_two_queues():
-    """Three replicas compute prompts, five decode: first tokens wait for the former, running ones by Little's law."""
-    sizes = {"prompt_tokens": 2000.0, "output_tokens": 200.0, "prefill_replicas": 3.0}
-    common = SEPARATE | sizes | {"batch_rule": "rate"}
-    prefill = float(np.ravel(evaluate("request_prefill_time", request_rate=1.0, **common)["request_prefill_time"])[0])
-    rate = 0.8 * 3 / prefill
-    found = evaluate(
-        "time_to_first_token",
-        "time_per_output_token",
-        "running_batch",
-        "cache_transfer_time",
-        request_rate=rate,
-        **common,
-    )
-    wait = 0.8 * prefill / (2 * (1 - 0.8))  # one queue for each of the three
-    assert found["time_to_first_token"] == pytest.approx(wait + prefill + found["cache_transfer_time"], rel=0.02)
-    assert found["running_batch"] == pytest.approx(rate * 199 * found["time_per_output_token"], rel=0.02)
-
-
-def test_balanced_pools_have_the_best_capacity():
-    """No whole number of prefill replicas serves more than the balanced one, and its neighbours come close."""
-    sizes = {"prompt_tokens": 3000.0, "output_tokens": 300.0, "batch_limit": 64.0}
-    common = SEPARATE | sizes | {"batch_rule": "memory"}
-    best = value("served_rate", **common)
-    stated = [value("served_rate", prefill_replicas=float(n), **common) for n in range(1, 8)]
-    assert 0.75 * best < max(stated) <= best * (1 + 1e-9)
 
 
 def test_a_closed_loop_obeys_little():

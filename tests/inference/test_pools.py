@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid import PerfgridError
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.formulas import registry_of
@@ -18,7 +19,6 @@ from perfgrid.formulas.serving.batching import NODES
 from perfgrid.study.tables import unit_of
 from perfgrid.validation.pools import mapped, one_pool
 from perfgrid.validation.schema import UNSEEN, Record, read_records
-from tests.inference.designs import evaluate
 from tests.test_bad_input import run
 from tests.units import check
 
@@ -235,18 +235,25 @@ def test_clients_are_those_that_wait_for_an_answer(clients, largest):
     assert found["served_rate"] * latency == pytest.approx(clients, rel=0.03)
 
 
-def test_equal_layouts_are_the_separate_pools_of_one_layout():
-    """One replica of each, random arrivals: the same as `pools = "separate"`, whose prefills pass one by one."""
-    names = ("time_to_first_token", "time_per_output_token", "running_batch", "largest_request_rate")
-    made = study("rate", [1], [1], names, request_rate=3.0, prompt_tokens=8192)
-    two = pg.evaluate(made).squeeze()
-    common = {"model": "llama-3.1-8b", "topology": "hgx-h100-400g", "software": "vllm", "dp": 2.0}
-    common |= {"prompt_tokens": 8192.0, "output_tokens": 200.0, "pools": "separate", "prefill_replicas": 1.0}
-    one = evaluate(*names, batch_rule="rate", request_rate=3.0, **common)
-    second = {"time_to_first_token": made.space.at("decode_front_end_time", (0, 0))}  # a request passes two servers
-    near = {"time_per_output_token": 0.04}  # with one layout answers see the batch that most sequences see
-    for name in names:  # its decode pool keeps no room for prompts
-        assert float(two[name] - second.get(name, 0.0)) == pytest.approx(one[name], rel=near.get(name, 0.01)), name
+@pytest.mark.parametrize("place", ["axes", "workload_parameters", "overrides"])
+def test_pools_inside_one_batch_rule_are_refused_with_what_to_write(place):
+    content = {"axes": MACHINE | {"parallelism": {"devices": [2], "tp": [1]}}, "overrides": {}}
+    content["workload_parameters"] = {"prompt_tokens": 1000, "output_tokens": 100, "batch_rule": "memory"}
+    content[place] |= {"pools": ["shared", "separate"] if place == "axes" else "separate"}
+    with pytest.raises(PerfgridError, match=r"unknown .*workload .pools. with the tables .prefill. and .decode."):
+        pg.Study.make(workload="inference", outputs=["served_rate"], **content)
+
+
+def test_each_pool_is_two_queues():
+    """Three replicas compute prompts, five decode: first tokens wait for the former, running ones by Little's law."""
+    names = (*OUTPUTS, "prompt_time")
+    sizes = {"prompt_tokens": 2000, "output_tokens": 200}
+    slow = pg.evaluate(study("rate", [3], [5], names, request_rate=0.01, **sizes)).squeeze()
+    rate = 0.8 / float(slow.prompt_time) * 3
+    found = pg.evaluate(study("rate", [3], [5], names, request_rate=rate, **sizes)).squeeze()
+    running = rate * 199 * float(found.time_per_output_token)
+    assert float(found.running_batch) == pytest.approx(running, rel=0.02)
+    assert float(found.time_to_first_token) > float(slow.time_to_first_token)
 
 
 @pytest.mark.parametrize("rule", ["clients", "rate"])

@@ -103,7 +103,7 @@ def test_an_overhead_costs_time(design, overhead):
     with_none = evaluate(*LATENCIES, **design, **{overhead: 0.0})
     with_some = evaluate(*LATENCIES, **design, **{overhead: 20e-6})
     for name in LATENCIES:
-        assert with_some[name] >= with_none[name] * (1 - 1e-9), name
+        assert with_some[name] >= with_none[name] * (1 - 1e-6), name  # chances are counted to a millionth
 
 
 @slow
@@ -297,7 +297,6 @@ def test_a_sound_point_is_not_flagged():
         ({"model": "mixtral-8x22b", "etp": 3, "tp": 3, "devices": 3}, "expert_width_divides", "width"),
         ({"model": "deepseek-v3", "tp": 3, "devices": 3}, "shared_width_divides", "shared experts"),
         ({"model": "mixtral-8x22b", "overrides": {"experts_per_token": 9}}, "choices_suffice", "visits at least one"),
-        ({"pools": "separate"}, "pools_have_replicas", "separate pools need"),
         ({"shared_prefix_tokens": 1001}, "prompts_hold_the_prefix", "longer than a prompt"),
         (
             {"software": "tensorrt-llm", "prompt_tokens": 9000},
@@ -324,13 +323,14 @@ def test_a_user_says_that_a_software_was_ported():
 def test_an_iteration_holds_the_prompts_that_came_in_a_step():
     """64 prompts of 100 tokens that start together share one pass; in a loop about one begins in three steps.
 
-    Its iteration takes a bit longer than a step of the others. The glosses say so.
+    A request has its place for 199 steps and for that beside its prompt. Its iteration takes a bit longer than a step
+    of the others. The glosses say so.
     """
     short = {"model": "llama-3.1-8b", "batch": 64.0, "prompt_tokens": 100.0, "output_tokens": 200.0}
     names = ("prefill_time", "prefill_sequences", "decode_step_time")
     static, loop = (evaluate(*names, batch_rule=rule, **short) for rule in ("given", "concurrency"))
     assert static["prefill_sequences"] == 64
-    assert loop["prefill_sequences"] == pytest.approx(64 / 199 / (1 - (1 - 1 / 199) ** 64), rel=2e-4)
+    assert loop["prefill_sequences"] == pytest.approx(64 / 200 / (1 - (1 - 1 / 200) ** 64), rel=2e-4)
     assert loop["decode_step_time"] < loop["prefill_time"] < 1.5 * loop["decode_step_time"]
     glosses = (
         pg.load_catalog().variables["batch_rule"].meaning,
@@ -380,7 +380,7 @@ def test_every_constraint_has_a_test():
     tested = {
         "fits_memory",
         "batch_can_be_chosen",
-        "clients_share_pools",  # test_clients
+        # test_clients
         "indexer_has_latents",  # test_sparse_attention
         "shared_keys_stay_on_a_stage",  # physics/test_shared_keys
         "arrivals_are_served",

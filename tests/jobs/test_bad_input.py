@@ -395,17 +395,12 @@ spec:
 def test_deployments_are_read_by_their_pools():
     of = {role: f"{WORKER} 4 --disaggregation-mode {role}" for role in ("prefill", "decode")}
     job = read_job(graph(of["prefill"], of["decode"]))
-    assert {n: job.values[n] for n in ("pools", "prefill_replicas", "tp", "dp", "devices")} == {
-        "pools": "separate",
-        "prefill_replicas": 2,
-        "tp": 4,
-        "dp": 3,
-        "devices": 12,
-    }
+    for pool, dp in (("prefill", 2), ("decode", 1)):
+        assert {n: job.pools[pool].values[n] for n in ("tp", "dp", "devices")} == {"tp": 4, "dp": dp, "devices": 4 * dp}
     unlike = read_job(graph(of["prefill"], f"{WORKER} 8 --disaggregation-mode decode"))
     assert [unlike.pools[pool].values["tp"] for pool in ("prefill", "decode")] == [4, 8]
     old = read_job(graph(f"{WORKER} 4 --is-prefill-worker", f"{WORKER} 4"))
-    assert old.values == job.values
+    assert {pool: one.values for pool, one in old.pools.items()} == {p: one.values for p, one in job.pools.items()}
     assert any("renamed to --disaggregation-mode prefill in 1.0" in why for _, _, why in old.assumed)
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
         read_job(graph(of["prefill"], of["decode"], gpus=8))

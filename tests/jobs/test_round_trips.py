@@ -244,11 +244,9 @@ def test_a_written_deployment_is_read_back(name):
     engine = next(iter(form.engines.values()), name)
 
     @settings(max_examples=EXAMPLES, deadline=None)
-    @given(serving_designs(), st.integers(0, 7))
-    def check(design, first):
+    @given(serving_designs())
+    def check(design):
         model, values = load_catalog().entry("model", design[0]), design[1]
-        if form.engines and 0 < first < values["dp"] and "ep" not in values:  # two pools of one layout
-            values |= {"pools": "separate", "prefill_replicas": first}
         launch = written(values, model, form, form.versions[-1])
         noted = {note.partition(" = ")[0] for note in launch.notes if " = " in note}
         job = read_job(launch.text, format=form.name, model=model.name)
@@ -265,17 +263,14 @@ def test_a_written_deployment_is_read_back(name):
 
 
 def test_a_deployment_has_the_batch_limit_of_its_design():
-    """A closed loop of 256 clients on 4 replicas runs 64 on each; of 8 in two pools, 43 on each of 6 that decode."""
+    """A closed loop of 256 clients on 4 replicas runs 64 on each."""
     model, form = load_catalog().entry("model", "llama-3.1-8b"), DEPLOYMENTS["dynamo-vllm"]
     values = {"tp": 1, "cp": 1, "pp": 1, "dp": 4, "devices": 4, "batch": 256}
-    pools = values | {"dp": 8, "devices": 8, "pools": "separate", "prefill_replicas": 2}
-    for design, limit in ((values, 64), (pools, 43)):
-        launch = written(design, model, form, form.versions[-1])
-        job = read_job(launch.text, model=model.name)
-        assert (job.values["batch_limit"], job.values["dp"]) == (limit, design["dp"])
-        assert not job.pools
-        assert not [note for note in launch.notes if " = " in note]
-    drafting = written(pools | {"draft_tokens": 2}, model, form, form.versions[-1])
+    launch = written(values, model, form, form.versions[-1])
+    job = read_job(launch.text, model=model.name)
+    assert (job.values["batch_limit"], job.values["dp"], dict(job.pools)) == (64, 4, {})
+    assert not [note for note in launch.notes if " = " in note]
+    drafting = written(values | {"draft_tokens": 2}, model, form, form.versions[-1])
     assert sum(note.startswith("draft_tokens = 2") for note in drafting.notes) == 1
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 1"):
         written(values | {"devices": 32}, model, form, form.versions[-1])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from perfgrid.engine.errors import PerfgridError
 
 Family = Mapping[str, Sequence[str] | Mapping[str, str]]  # members, or the member whose value each of them has
+Others = Mapping[str | tuple[str, ...], float | str]  # labels of alternatives -> a number, or another quantity
 WORKLOAD = "workload"  # label known before evaluation; selects formulas, see `Registry.of_workload`
 
 
@@ -122,3 +123,24 @@ def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
         one = replace(bare, arguments=tuple(map(named, bare.arguments)), **changed)
         found.append(one if like == swap else renamed(one, named(bare.name, like)))
     return tuple(found)
+
+
+def beside(bare: Formula, family: Family | None, others: Others) -> list[Formula]:
+    """The alternatives of the same quantity that are a number or another quantity, by their labels."""
+    found: list[Formula] = []
+    for labels, value in others.items():
+        function, arguments = (same, (value,)) if isinstance(value, str) else (_always(value), ())
+        meaning = f"{bare.meaning.rstrip('.')}; LABEL: {value}."
+        one = replace(bare, name=f"LABEL_{bare.of}", function=function, arguments=arguments, meaning=meaning)
+        every = {**(family or {}), "LABEL": (labels,) if isinstance(labels, str) else labels}
+        found += members(replace(one, label="LABEL"), every)
+    return found
+
+
+def _always(value: float) -> Callable[[], float]:
+    """A function of nothing that returns a number."""
+
+    def constant() -> float:
+        return value
+
+    return constant

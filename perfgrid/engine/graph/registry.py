@@ -18,7 +18,7 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import members, occurs, plain, renamed
+from .entries import Others, beside, members, occurs, plain, renamed
 from .entries import same as same
 from .inner_axes import InnerAxes
 
@@ -42,7 +42,9 @@ def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters)
 
 
-def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Callable[[Function], Function]:
+def _marking(
+    family: Family | None, build: Callable[[Formula], Formula], others: Others | None = None
+) -> Callable[[Function], Function]:
     """A decorator that adds to a function's formulas, which a registry collects: those built from its bare one."""
 
     def decorate(function: Function) -> Function:
@@ -56,7 +58,7 @@ def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Call
             if not getattr(bare, what):
                 raise PerfgridError(f"formula {name!r} needs a {what}")
         owner, earlier = getattr(function, _MARK, (function, {}))  # `functools.wraps` copies the mark of another one
-        found = {member.name: member for member in members(bare, family)}
+        found = {member.name: member for member in (*members(bare, family), *beside(bare, family, others or {}))}
         setattr(function, _MARK, (function, found if owner is not function else earlier | found))
         return function
 
@@ -138,6 +140,21 @@ def synonym(
     return _marking(family, build)
 
 
+def synonyms(rows: Mapping[str, tuple[str, str, str, str]], workload: str | None = None) -> tuple[Formula, ...]:
+    """Other names of quantities, as a module lists them in ``FORMULAS``: name -> quantity, unit, source, meaning.
+
+    With ``workload``: what the quantities of these names are in studies of that workload.
+    """
+
+    def row(name: str, of: str, unit: str, source: str, meaning: str) -> Formula:
+        if workload is None:
+            return renamed(Formula(name, same, (of,), unit, source, meaning), of)
+        about = {"of": name, "by": WORKLOAD, "label": workload}
+        return renamed(Formula(f"{workload}_{name}", same, (of,), unit, source, meaning, **about), of)
+
+    return tuple(row(name, *rest) for name, rest in rows.items())
+
+
 def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
     """Mark a function without arguments: a constant, whose value its readers take."""
     return formula(unit=unit, source=source, family=family)
@@ -152,6 +169,7 @@ def alternative(
     source: str = "",
     family: Family | None = None,
     where: str = "",
+    others: Others | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as one of several ways to compute a quantity.
 
@@ -169,6 +187,8 @@ def alternative(
         function replaces the quantity in studies whose workload is ``label``.
     unit, source, family, where
         As for `formula`.
+    others
+        Further alternatives that need no function: label, or several, -> a number, or the quantity whose value it is.
 
     Raises
     ------
@@ -193,7 +213,7 @@ def alternative(
     """
     of_each, name = (family, label) if isinstance(label, str) else ({**(family or {}), "LABEL": label}, "LABEL")
     about = {"unit": unit, "source": source, "of": of, "label": name, "by": by, "where": where}
-    return _marking(of_each, lambda bare: replace(bare, **about))
+    return _marking(of_each, lambda bare: replace(bare, **about), others)
 
 
 def constraint(

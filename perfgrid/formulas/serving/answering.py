@@ -21,7 +21,7 @@ from .tabulated import at_batch
 @formula(unit="s", source="little1961")
 def answering_step_time(
     decode_step_time,
-    step_time_slope,
+    decode_step_time_slope,
     node_batch,
     replica_sequences,
     batch_gain,
@@ -35,7 +35,7 @@ def answering_step_time(
     """
     more = arrival_dispersion / (2 * batch_gain) - 1
     seen = xp.minimum(replica_sequences + 1 / lockstep_ranks + more * (1 - xp.exp(-replica_sequences)), places)
-    return at_batch(seen, decode_step_time, step_time_slope, node_batch)
+    return at_batch(seen, decode_step_time, decode_step_time_slope, node_batch)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -72,9 +72,9 @@ def longest_row(hold_time, prefill_moment, replica_sequences, places):
 
 
 @formula(unit="s", source="kwon2023vllm")
-def admission_time(request_prefill_time, places, pools_are_separate):
+def admission_time(request_prefill_time, places):
     """Time of the prompts of all other places of a replica."""
-    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[-1])
+    return (places - 1) * at(request_prefill_time, load=NODES[-1])
 
 
 def longest_over_mean(longest, mean, square):
@@ -94,9 +94,24 @@ def cut(longest, mean, square, cube):
     return [part * moment for part, moment in zip(parts, (mean, square, cube), strict=True)]
 
 
+@formula(unit="1", source="kleinrock1975queueing")
+def row_growth(busy_share, prompt_load, hold_time, step_under_way, request_rate, dp, lockstep_ranks, pp, turn_share):
+    """Time of prompts in a row that hold up steps over that of those that come first, as an answer meets them.
+
+    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of others, which share an iteration,
+    (1 - q)·(1 + d)/(1 - d) where a part q of the iterations holds prompts, with d more likely behind one that does.
+    """
+    turn, u = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2, busy_share
+    step = step_under_way * pp
+    part = xp.minimum(u / (1 - u) * step / hold_time, 0.999)
+    rate = request_rate / dp * lockstep_ranks
+    more = xp.exp(-rate * step) * -xp.expm1(-rate * hold_time)
+    return turn_share * turn + (1 - turn_share) * (1 - part) * (1 + more) / (1 - more)
+
+
 @formula(unit="s", source="kleinrock1975queueing")
 def hold_behind(
-    busy_share,
+    prompt_load,
     hold_time,
     rate_first_time,
     mean_prefill_ratio,
@@ -110,8 +125,8 @@ def hold_behind(
 
     Mixed iterations compute them beside its steps.
     """
-    holds, (second, _, _) = (1 - prompts_beside_steps) * busy_share / (1 - busy_share), moments(prefill_moment)
-    row = hold_time * second / (1 - busy_share) ** 2
+    holds, (second, _, _) = (1 - prompts_beside_steps) * prompt_load / (1 - prompt_load), moments(prefill_moment)
+    row = hold_time * second / (1 - prompt_load) ** 2
     own = rate_first_time * mean_prefill_ratio
     mean = free_wait + own
     square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
@@ -140,6 +155,8 @@ def rate_free_answer_time(
     batch_gain,
     decode_steps,
     busy_share,
+    prompt_load,
+    row_growth,
     hold_time,
     prefill_moment,
     free_sojourn,
@@ -154,18 +171,24 @@ def rate_free_answer_time(
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
     """
     u, prompt, (second, third, _) = busy_share, hold_time, moments(prefill_moment)
-    holds = u / (1 - u)
-    row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
-    rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
+    holds, later = u / (1 - u), 1 / (1 - prompt_load)
+    row = prompt * second * later**2  # second moment over the first, and third
+    rows = prompt**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
     mean, variance, cube = unpacked(free_sojourn)
-    own = (1 - prompts_beside_steps) * holds
+    own = (1 - prompts_beside_steps) * prompt_load * later
     behind, square, cube = cut(  # prompts in a row behind its own
         longest_row,
         own * mean,
         own * mean * row + own**2 * (variance + mean**2),
         own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
     )
-    _, two, three = cut(longest_row, 1.0, row, rows)
+    root = xp.sqrt(row_growth)
+    _, two, three = cut(
+        longest_row,
+        1.0,
+        prompt * second * row_growth,
+        prompt**2 * (third * root**3 + 3 * xp.maximum(1 - 1 / root, 0.0) * second**2 * row_growth**2),
+    )
 
     number = xp.maximum(decode_steps, 1.0)
     steps, met = answering_step_time * number, holds * answering_step_time * (number - 1)

@@ -16,6 +16,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 from .admission import spread_evenly
 from .batching import NODES
 from .distributions import added, normal_density, normal_share, packed
+from .pipeline_groups import log_slopes
 from .tabulated import at_batch
 
 ARRIVALS = INNER.labels["arrival"]
@@ -26,9 +27,9 @@ MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this l
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompt_load(request_rate, prefilling_replicas, prompt_slot_time):
+def prompt_load(request_rate, dp, prompt_slot_time):
     """Prompts that come over those that a replica computes whose iterations are filled with them."""
-    return xp.minimum(request_rate / prefilling_replicas * prompt_slot_time, MOST_LOAD)
+    return xp.minimum(request_rate / dp * prompt_slot_time, MOST_LOAD)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -40,17 +41,24 @@ def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
     return table("moment", second=second, third=third, fourth=fourth)
 
 
+@formula(unit="1", source="sakasegawa1977")
+def prompt_servers(lockstep_ranks, random_routing):
+    """Replicas in lockstep that share a queue of prompts: all, unless a router sends prompts to any of them."""
+    return xp.where(random_routing, 1.0, lockstep_ranks)
+
+
 def moments(prefill_moment):
     """The second, third and fourth of them."""
     return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
 
 
-def prompt_queue(load, time, second, third, fourth):
-    """Mean, variance and third central moment of the wait of all requests in a queue with one server.
+def prompt_queue(load, servers, time, second, third, fourth):
+    """Mean, variance and third central moment of the wait of all requests in a queue with so many servers.
 
-    By Takács' recursion (Kleinrock 1975, section 5.7).
+    By Takács' recursion (Kleinrock 1975, section 5.7) with one; more of them wait less by r^(√(2(n + 1)) - 2)/n
+    (Sakasegawa 1977).
     """
-    part = load / (1 - load)
+    part = load / (1 - load) * load ** (xp.sqrt(2 * (servers + 1)) - 2) / servers
     mean = part * second / 2
     square = 2 * mean**2 + part * third / 3
     cube = part * (1.5 * second * square + third * mean + fourth / 4)
@@ -75,38 +83,39 @@ def places(most_sequences, dp):
 @formula(unit="1", source="halfin1981")
 def step_growth(decode_step_time, rate_tabulated_batch):
     """Slope of the logarithm of the time of a step by that of the batch, by load."""
-    time, batch = (
-        [xp.log(at(tabulated / at(tabulated, load=NODES[0]), load=node)) for node in NODES]
-        for tabulated in (decode_step_time, rate_tabulated_batch)
-    )
-    places = [(max(i - 1, 0), min(i + 1, len(NODES) - 1)) for i in range(len(NODES))]
-    slopes = ((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3) for low, high in places)
-    return table("load", **dict(zip(NODES, slopes, strict=True)))
+    return log_slopes(decode_step_time, rate_tabulated_batch)
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
-    """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
-    return xp.minimum(xp.maximum(1 - at_batch(met_batch, step_growth, step_growth_slope, node_batch), 0.05), 1.0)
+def batch_gain(step_growth, step_growth_slope, node_batch, met_batch, busy_share, prompting_time_share, turn_share):
+    """Slope a of the logarithm of the answers per second by that of the batch, at the batch that runs.
+
+    Of the time from step to step, prompts take a part u, which grows by e·u if the whole does: e is 1 where they are
+    computed in turn, and a·(1 - q)/q where they share the iterations, a part q = 1 - exp(-a) of which holds some.
+    """
+    share = xp.minimum(xp.maximum(prompting_time_share, 1e-6), 0.99)
+    grows = turn_share + (1 - turn_share) * -xp.log1p(-share) * (1 - share) / share
+    growth = at_batch(met_batch, step_growth, step_growth_slope, node_batch)
+    return xp.minimum(xp.maximum(1 - growth * (1 - busy_share) / (1 - grows * busy_share), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def arrival_dispersion(busy_share, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks):
+def arrival_dispersion(prompt_load, prefill_moment, output_variation, places, prompts_beside_steps, lockstep_ranks):
     """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
 
     So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load
     u and the second moment s, at most as many as there are places, shared out among replicas in lockstep. Answers of
     different lengths end apart, which evens that out. Mixed iterations have no such rows.
     """
-    u, (second, _, _) = busy_share, moments(prefill_moment)
+    u, (second, _, _) = prompt_load, moments(prefill_moment)
     row = xp.minimum((u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u), places)
     return 1 + (1 - prompts_beside_steps) * (row - 1) / lockstep_ranks / (1 + output_variation**2)
 
 
 @formula(unit="1", source="little1961")
-def replica_sequences(running_batch, decoding_replicas):
-    """Sequences that run on a replica that decodes, on average."""
-    return running_batch / decoding_replicas
+def replica_sequences(running_batch, dp):
+    """Sequences that run on a replica, on average."""
+    return running_batch / dp
 
 
 @formula(unit="1", source="little1961")
@@ -148,20 +157,15 @@ def crowd_share(full_share, busy_share, load_fraction):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def holding_variation(
-    request_prefill_time, rate_full_batch_decode_time, prefill_moment, output_variation, pools_are_separate
-):
+def holding_variation(request_prefill_time, request_decode_time, prefill_moment, output_variation):
     """Squared coefficient of variation of the time of a full replica that a request takes."""
     second, _, _ = moments(prefill_moment)
-    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[-1])
-    decoding = rate_full_batch_decode_time
+    prompt, decoding = (at(time, load=NODES[-1]) for time in (request_prefill_time, request_decode_time))
     return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
 
 
 @formula(unit="s", source="cosmetatos1976")
-def crowd_wait(
-    largest_request_rate, load_fraction, holding_variation, decoding_replicas, server_places, lockstep_ranks
-):
+def crowd_wait(largest_request_rate, load_fraction, holding_variation, dp, server_places, lockstep_ranks):
     """Mean wait for a place of those that find none: (1 + v² + (1 - v²)·e)/2 over what is served beyond the arrivals.
 
     e = (1 - r)·(c - 1)·(√(4 + 5c) - 2)/(16·r·c) for c places at the load r, as the first of several places is not free
@@ -170,7 +174,7 @@ def crowd_wait(
     load = xp.minimum(xp.maximum(load_fraction, 1e-3), MOST_LOAD)
     several = (1 - load) * (server_places - 1) * (xp.sqrt(4 + 5 * server_places) - 2) / (16 * load * server_places)
     alike = xp.maximum(1 - holding_variation, 0.0)
-    spare = largest_request_rate * lockstep_ranks / decoding_replicas * (1 - load)
+    spare = largest_request_rate * lockstep_ranks / dp * (1 - load)
     return (1 + holding_variation + alike * xp.minimum(several, 1.0)) / (2 * spare)
 
 
@@ -184,11 +188,19 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
-def own_prefill(first_time, mean_prefill_ratio, prefill_moment):
-    """Three moments of the time in which the own prompt of a request is computed."""
+def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0):
+    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
+
+    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each.
+    """
     own = first_time * mean_prefill_ratio
     second, third, _ = moments(prefill_moment)
-    return own, own**2 * (second - 1), own**3 * (third - 3 * second + 2)
+    alone = own - others * other
+    return (
+        own,
+        alone**2 * (second - 1) + others * second * other**2,
+        alone**3 * (third - 3 * second + 2) + others * third * other**3,
+    )
 
 
 def by_arrival(own, *waits):
@@ -214,10 +226,9 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, decode_steps, step_time_slope, node_batch, met_batch, pools_are_separate, pp):
-    """Time of the steps that arrivals meet in the first stage of a pipeline: none where others decode."""
-    step = at_batch(met_batch, decode_step_time, step_time_slope, node_batch) / pp
-    return xp.where(decode_steps > 0, step, 0.0) * (1 - pools_are_separate)
+def step_under_way(met_step_time, decode_steps, pp):
+    """Time of the steps that arrivals meet in the first stage of a pipeline."""
+    return xp.where(decode_steps > 0, met_step_time / pp, 0.0)
 
 
 def wait_for_step(step, hold):
@@ -231,6 +242,7 @@ def free_wait(
     prompting_iteration_time,
     iteration_moment,
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prefill_moment,
     step_under_way,
@@ -240,7 +252,7 @@ def free_wait(
 ):
     """Mean wait before its prefill of a request that finds a place: for an iteration, and for other prompts."""
     iteration, _, _ = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    queue, _, _ = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue, _, _ = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     steps = (1 - prompting_time_share) * (1 - idle_share) * step_under_way / 2
     others = 1 - (1 - prompting_time_share) * idle_share
     held = rate_held_time + queued_iteration_time
@@ -254,6 +266,7 @@ def free_wait_deviation(
     prompting_iteration_time,
     iteration_moment,
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prefill_moment,
     step_under_way,
@@ -265,7 +278,7 @@ def free_wait_deviation(
     queued = (queued_iteration_time, 0.0, 0.0)
     step, share = added(wait_for_step(step_under_way, rate_held_time), queued), prompting_time_share
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
     alone = (1 - share) * (1 - idle_share)
     own = alone * step[1] + share * prompts[1]
@@ -276,6 +289,7 @@ def free_wait_deviation(
 @formula(unit="s", source="kleinrock1975queueing")
 def rate_prefill_sojourn(
     prompt_load,
+    prompt_servers,
     prompt_slot_time,
     prompting_iteration_time,
     iteration_moment,
@@ -289,6 +303,8 @@ def rate_prefill_sojourn(
     server_places,
     rate_first_time,
     mean_prefill_ratio,
+    met_other_prompts,
+    met_further_time,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
@@ -299,9 +315,9 @@ def rate_prefill_sojourn(
     queued = (queued_iteration_time, 0.0, 0.0)
     step = added(wait_for_step(step_under_way, rate_held_time), queued)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    queue = prompt_queue(prompt_load, prompt_slot_time, *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
-    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment)
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, met_other_prompts, met_further_time)
     nothing = [0.0 * one for one in step]
     return by_arrival(own, nothing, step, prompts, crowd)

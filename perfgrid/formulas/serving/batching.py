@@ -8,27 +8,27 @@ prefills and steps: with P the time that one prompt adds and n·T/b the share of
 serves 1/(P + n·T(b)/b) requests per second (Little's law). For ``rate`` everything is tabulated at batches between one
 sequence per server and the largest (axis `load`), and the batch is where capacity meets the arrivals. More memory
 moves the tabulated batches: where a kernel's time jumps between two of them, times of equal arrivals change by up to a
-percent either way. Separate pools divide the replicas: some compute prefills, the others steps, and the slower pool
-sets the pace.
+percent either way. Pools of their own are joined in `pools`.
 """
 
 from itertools import pairwise
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
-from .tabulated import at_met_batch
+from .tabulated import at_batch
 
 NODES = INNER.labels["load"]
-FIXED = ("given", "concurrency", "memory", "run")
+ENDED = ("concurrency", "memory", "run")  # the next one follows one that ends
+FIXED = ("given", *ENDED)
 ONE_BATCH = (*FIXED, "clients")
-STATED = ("given", "concurrency")  # the study states the batch
-STATES = (*STATED, "clients")  # or how many ask
-ARRIVALS = {"LIMITED": ("rate", "limit")}
+MOVING = ("rate", "clients")  # sequences come and go
+STATES = ("given", "concurrency", "clients")  # the study states the batch, or how many ask
 ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
 CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
-REPLACED = ("concurrency", "memory", "run", "rate", "clients")  # continuous batching
+QUEUED = (*ENDED, "rate")  # the next one takes a place that is free
+REPLACED = (*QUEUED, "clients")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -55,22 +55,11 @@ def hat_weights(rising, target, grows):
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_tabulated_batch(batch):
-    """Sequences of a batch that the study states."""
-    return batch
-
-
-@alternative(of="tabulated_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca")
+@alternative(of="tabulated_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca, kwon2023vllm",
+             others={"given": "batch", "memory": "most_sequences"})  # fmt: skip
 def concurrency_tabulated_batch(batch, prompt_bound_batch):
-    """Sequences that the study states, as many as there are iterations for the prompts of."""
+    """Sequences that run together: as stated, as many as there are iterations for the prompts of."""
     return xp.minimum(batch, prompt_bound_batch)
-
-
-@alternative(of="tabulated_batch", by="batch_rule", label="memory", unit="1", source="kwon2023vllm")
-def memory_tabulated_batch(most_sequences):
-    """As many sequences as can run."""
-    return most_sequences
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -109,16 +98,8 @@ def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
     return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label="given", unit="1", source="yu2022orca")
-def given_prefill_sequences(group_batch):
-    """Prompts that are computed together: those of a group."""
-    return group_batch
-
-
-@alternative(
-    of="prefill_sequences", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
-    source="yu2022orca",
-)  # fmt: skip
+@alternative(of="prefill_sequences", by="batch_rule", label=QUEUED, unit="1", source="yu2022orca",
+             others={"given": "group_batch"})  # fmt: skip
 def LABEL_prefill_sequences(busiest_prompts, prompts_of_an_iteration, lockstep_ranks, prompt_room):
     """Prompts that a replica computes together: of those in lockstep, the one with most, as there is room for them.
 
@@ -128,123 +109,34 @@ def LABEL_prefill_sequences(busiest_prompts, prompts_of_an_iteration, lockstep_r
     return xp.minimum(busiest_prompts, xp.maximum(prompt_room, mean))
 
 
-@alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021")
+@alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021",
+             others={MOVING: 1.0})  # fmt: skip
 def LABEL_prefill_groups(batch_groups, batch_parts):
     """Passes' worth of prompts that follow each other through the pipeline: one for every part of the batch."""
     return batch_groups * batch_parts
 
 
-@alternative(of="prefill_groups", by="batch_rule", label=("rate", "clients"), unit="1", source="yu2022orca")
-def LABEL_prefill_single():
-    """Passes' worth of prompts that follow each other through the pipeline: a single prompt."""
-    return 1.0
-
-
-@alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference")
+@alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference",
+             others={CHOSEN: 0.0})  # fmt: skip
 def LABEL_batch_is_given():
     """1 where the study states the batch."""
     return 1.0
 
 
-@alternative(of="batch_is_given", by="batch_rule", label=CHOSEN, unit="1", source="pope2022inference")
-def LABEL_batch_is_chosen():
-    """0 where the system chooses the batch."""
-    return 0.0
-
-
-@alternative(of="loop_of_clients", by="batch_rule", label=(*FIXED, "rate"), unit="1", source="yu2022orca")
-def LABEL_no_loop():
-    """0 where requests do not follow from the answers of clients."""
-    return 0.0
-
-
-@alternative(of="loop_of_clients", by="batch_rule", label="clients", unit="1", source="yu2022orca")
-def clients_loop():
-    """1 where every request follows from an answer to a client."""
-    return 1.0
-
-
-@alternative(of="pools_are_separate", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_pools_are_separate():
-    """0 where prefills run on the devices that decode."""
-    return 0.0
-
-
-@alternative(of="pools_are_separate", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_pools_are_separate():
-    """1 where prefills run on other replicas."""
+@alternative(of="random_arrivals", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: 0.0})  # fmt: skip
+def rate_random_arrivals():
+    """1 where requests arrive at random, at whatever rate: what depends on it only is the same at all rates."""
     return 1.0
 
 
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="full_batch_decode_time", by="batch_rule", label=ONE_BATCH, unit="s", source="zhong2024distserve")
-def LABEL_full_batch_decode_time(request_decode_time):
-    """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
-    return at(request_decode_time, load=NODES[0])
-
-
-@alternative(of="full_batch_decode_time", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
-def rate_full_batch_decode_time(request_decode_time):
-    """Time of a replica that decoding one request takes in the batch that pools are sized for: the largest."""
-    return at(request_decode_time, load=NODES[-1])
-
-
-@formula(unit="1", source="zhong2024distserve")
-def balanced_prefill_share(request_prefill_time, full_batch_decode_time):
-    """Part of the replicas that computes prefills so that neither pool waits for the other, whole or not."""
-    prefill = at(request_prefill_time, load=NODES[0])
-    return prefill / (prefill + full_batch_decode_time)
-
-
-@alternative(of="prefill_device_share", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_prefill_device_share(balanced_prefill_share):
-    """Part of the devices that separate pools would give to prefills (equal layouts)."""
-    return balanced_prefill_share
-
-
-@alternative(of="prefill_device_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_prefill_device_share(balanced_prefill_share, prefill_replicas, dp):
-    """Part of the devices that computes prefills: as stated, or so that neither pool waits."""
-    return xp.where(prefill_replicas > 0, xp.minimum(prefill_replicas / dp, 1.0), balanced_prefill_share)
-
-
-@alternative(of="decoding_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_decoding_replicas(dp):
-    """Replicas that decode: all."""
-    return dp
-
-
-@alternative(of="decoding_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_decoding_replicas(dp, separate_prefill_device_share):
-    """Replicas that decode: those that compute no prefills."""
-    return dp * (1 - separate_prefill_device_share)
-
-
-@alternative(of="request_capacity", by="pools", label="shared", unit="1/s", source="little1961")
-def shared_request_capacity(request_prefill_time, request_decode_time, dp):
+@formula(unit="1/s", source="little1961")
+def request_capacity(request_prefill_time, request_decode_time, dp):
     """Requests per second that all replicas serve with batches of the tabulated size, by load."""
     return dp / (request_prefill_time + request_decode_time)
-
-
-@alternative(of="request_capacity", by="pools", label="separate", unit="1/s", source="zhong2024distserve")
-def separate_request_capacity(
-    request_prefill_time, request_decode_time, dp, separate_prefill_device_share, separate_decoding_replicas
-):
-    """Requests per second that the slower pool serves with batches of the tabulated size, by load."""
-    prefills = dp * separate_prefill_device_share / request_prefill_time
-    return xp.minimum(prefills, separate_decoding_replicas / request_decode_time)
-
-
-@constraint(
-    reason="separate pools need a replica for prefills and one that decodes",
-    source="zhong2024distserve",
-    about="separate_request_capacity",
-)
-def pools_have_replicas(dp, prefill_replicas):
-    """Each pool has a replica."""
-    return (dp >= 2) & (prefill_replicas < dp)
 
 
 @alternative(of="load_weight", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
@@ -288,68 +180,42 @@ def largest_request_rate(request_capacity):
     return largest(request_capacity, "load")
 
 
-@alternative(of="arrival_LIMITED", by="batch_rule", label=ONE_BATCH, unit="1/s", source="little1961", family=ARRIVALS)
-def LABEL_arrival_LIMITED():
-    """The LIMITED of arrivals from outside: none come where every request follows one that ends."""
-    return 0.0
-
-
-@alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+@alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
+             others={ONE_BATCH: 0.0})  # fmt: skip
 def rate_arrival_rate(request_rate):
-    """Requests per second that arrive."""
+    """Requests per second that arrive from outside."""
     return request_rate
 
 
-@alternative(of="arrival_limit", by="batch_rule", label="rate", unit="1/s", source="little1961")
+@alternative(of="arrival_limit", by="batch_rule", label="rate", unit="1/s", source="little1961",
+             others={ONE_BATCH: 0.0})  # fmt: skip
 def rate_arrival_limit(largest_request_rate):
-    """Requests per second beyond which the queue grows without end."""
+    """Requests per second beyond which the queue of those from outside grows without end."""
     return largest_request_rate
 
 
-@alternative(of="load_fraction", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_load_fraction():
-    """Arrivals over what is served at most: the queue never ends."""
-    return 1.0
-
-
-@alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961")
+@alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961",
+             others={ONE_BATCH: 1.0})  # fmt: skip
 def rate_load_fraction(request_rate, largest_request_rate):
     """Arrivals over what is served at most; beyond 1 the queue grows without end."""
     return request_rate / largest_request_rate
 
 
-@alternative(of="running_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")
-def run_running_batch(full_batch):
-    """Sequences that run at the same time, over all replicas, until the last round."""
-    return full_batch
-
-
-@alternative(of="running_batch", by="batch_rule", label=(*ENDLESS, "clients"), unit="1", source="little1961")
-def LABEL_running_batch(LABEL_tabulated_batch, dp, decoding_replicas):
-    """Sequences that run at the same time, over all replicas that decode."""
-    return LABEL_tabulated_batch * decoding_replicas / dp
-
-
-@alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_running_batch(met_batch, occupied_share, decoding_replicas):
+@alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",
+             others={"run": "full_batch", (*ENDLESS, "clients"): "LABEL_tabulated_batch"})  # fmt: skip
+def rate_running_batch(met_batch, occupied_share, dp):
     """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
-    return met_batch * occupied_share * decoding_replicas
+    return met_batch * occupied_share * dp
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(iteration_time, decode_step_time, met_batch, node_batch, occupied_share, decode_steps):
-    """Part of its time that a replica spends on prefills: all of it where answers have one token."""
-    step, whole = (at_met_batch(met_batch, time, node_batch) for time in (decode_step_time, iteration_time))
-    return (1 - xp.where(decode_steps > 0, step, 0.0) / whole) * occupied_share
+def rate_prefill_load(met_step_time, iteration_time, iteration_time_slope, met_batch, node_batch, occupied_share):
+    """Part of its time that a replica spends on prefills."""
+    whole = at_batch(met_batch, iteration_time, iteration_time_slope, node_batch)
+    return (1 - met_step_time / whole) * occupied_share
 
 
-@alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")
-def shared_busy_share(rate_prefill_load):
-    """Part of the time of a decoding replica that goes to prefills."""
+@formula(unit="1", source="agrawal2024sarathi")
+def busy_share(rate_prefill_load):
+    """Part of the time of a replica that goes to prefills."""
     return xp.minimum(rate_prefill_load, 0.99)
-
-
-@alternative(of="busy_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_busy_share():
-    """Part of the time of a decoding replica that goes to prefills: none where others compute them."""
-    return 0.0

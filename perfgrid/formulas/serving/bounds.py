@@ -4,6 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import total
 
+from .experts import touched_experts
 from .latency import in_pass
 
 
@@ -52,9 +53,7 @@ def touched_weight_memory(
     dense = total(
         in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size, "product"
     )
-    touched = (
-        experts / ep * (1 - xp.exp(in_pass(expert_tokens, "decode") * xp.log1p(-xp.minimum(routed_share, 1 - 1e-6))))
-    )
+    touched = touched_experts(experts / ep, routed_share, in_pass(expert_tokens, "decode"))
     experts = moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
     return dense + experts + index_weight_memory
 

@@ -122,55 +122,32 @@ def prompt_cache_memory(
     return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
 
 
-def cached_bytes(cached, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size):
-    """Bytes of cached tokens, by mask, in all layers on one tensor-parallel rank: keys, values, keys of indexers."""
-    per_layer = total(cached * mask_share, "mask") * rank_cache_width * kept_element_size
-    return caching_layers * per_layer + at(cached, mask="whole") * index_cache_size
+@formula(unit="byte", source="kwon2023vllm")
+def rank_token_cache(
+    mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
+):
+    """What a token leaves in the cache of one device of the fullest stage, by mask: keys, values, keys of indexers."""
+    keys = caching_layers * mask_share * rank_cache_width * kept_element_size
+    return (keys + index_cache_size * only("mask", "whole")) * stage_share / cp
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def rank_prompt_cache(
-    prompt_tokens,
-    window,
-    chunked_window,
-    mask_share,
-    rank_cache_width,
-    kept_element_size,
-    caching_layers,
-    index_cache_size,
-    sequence_state_size,
-    stage_share,
-    cp,
-):
+def rank_prompt_cache(prompt_tokens, window, chunked_window, rank_token_cache, sequence_state_size, stage_share):
     """Cache of one prompt and its recurrent states on one device of the fullest stage, windows counted."""
     kept = seen_by_mask(prompt_tokens, window, chunked_window)
-    keys = caching_layers * total(kept * mask_share, "mask") * rank_cache_width * kept_element_size
-    return stage_share * ((keys + prompt_tokens * index_cache_size) / cp + sequence_state_size)
+    return total(kept * rank_token_cache, "mask") + stage_share * sequence_state_size
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def sequence_key_value_memory(
-    cached_tokens, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
-):
+def sequence_key_value_memory(cached_tokens, rank_token_cache):
     """Keys and values of one sequence, and keys of indexers, on one device of the fullest stage when it ends."""
-    element = (mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size)
-    return cached_bytes(cached_tokens, *element) * stage_share / cp
+    return total(cached_tokens * rank_token_cache, "mask")
 
 
 @formula(unit="byte", source="zheng2024sglang")
-def shared_prefix_memory(
-    prefix_cached_tokens,
-    mask_share,
-    rank_cache_width,
-    kept_element_size,
-    caching_layers,
-    index_cache_size,
-    stage_share,
-    cp,
-):
+def shared_prefix_memory(prefix_cached_tokens, rank_token_cache):
     """Keys and values of the prefix that all prompts share, held once, on one device of the fullest stage."""
-    element = (mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size)
-    return cached_bytes(prefix_cached_tokens, *element) * stage_share / cp
+    return total(prefix_cached_tokens * rank_token_cache, "mask")
 
 
 @formula(unit="byte", source="kwon2023vllm")

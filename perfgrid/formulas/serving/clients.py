@@ -13,11 +13,13 @@ all other clients but these.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, table
 
 from .batching import NODES
-from .latency import in_pass
+from .distributions import at_deviation, deviation_and_skewness, scale_and_width
+from .latency import WHOLE, in_pass
+from .lockstep import most_above
 
 LOOP, MANY = NODES[:2]
 
@@ -88,11 +90,51 @@ def rounds_begin_together(prefill_first, equal_lengths):
     return xp.where(prefill_first, 1.0, 0.0) * xp.where(equal_lengths, 1.0, 0.0)
 
 
+@formula(unit="1", source="kleinrock1975queueing, hartley1954")
+def ebb_answers(answer_moment, tabulated_batch):
+    """Answers from the start of the last one of a loop until all have ended: the longest rest of those under way.
+
+    The rest of an answer that is met at any time has the moments E(r^(k + 1))/(k + 1); the fourth is taken to be that
+    of a lognormal length.
+    """
+    second, third = (at(answer_moment, power=name) for name in ("second", "third"))
+    mean, square, cube = second / 2, third / 3, third**2 / 4
+    shape = scale_and_width(*deviation_and_skewness(mean, square - mean**2, cube - 3 * mean * square + 2 * mean**3))
+    return xp.maximum(at_deviation(most_above(at(tabulated_batch, load=LOOP)), mean, *shape), 1.0)
+
+
+@formula(unit="1", source="yu2022orca")
+def rounds_in_step(output_variation, loop_requests, tabulated_batch):
+    """How far the answers of a loop are still in step at its end, 1 if all are alike: their lengths vary by √k·v."""
+    rounds = loop_requests / at(tabulated_batch, load=LOOP)
+    return xp.maximum(1 - output_variation * xp.sqrt(3 * xp.maximum(rounds, 0.0)), 0.0)
+
+
 @alternative(of="served_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
-def clients_served_rate(request_capacity, tabulated_batch, front_end_time, clients_held_time):
-    """Requests per second that end: those of the passes, less often where each client waits for the server between."""
-    between = front_end_time + clients_held_time
-    return 1 / (1 / at(request_capacity, load=LOOP) + between / at(tabulated_batch, load=LOOP))
+def clients_served_rate(
+    request_capacity,
+    tabulated_batch,
+    front_end_time,
+    clients_held_time,
+    loop_requests,
+    rounds_in_step,
+    ebb_answers,
+    prefill_time,
+    decode_steps,
+    decode_step_time,
+):
+    """Requests per second that end: those of the passes, less often where each client waits for the server between.
+
+    A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its ebb, in
+    which no prompts come.
+    """
+    running, between = at(tabulated_batch, load=LOOP), front_end_time + clients_held_time
+    one = running / at(request_capacity, load=LOOP) + between
+    rounds = xp.maximum(loop_requests / running, 1.0)
+    before = rounds - 1 + rounds_in_step * (xp.ceil(rounds * (1 - WHOLE)) - rounds)
+    alone = xp.minimum(between + at(prefill_time + decode_steps * decode_step_time, load=LOOP), one)
+    last = rounds_in_step * one + (1 - rounds_in_step) * alone * ebb_answers
+    return xp.where(loop_requests > 0, loop_requests / (before * one + last), running / one)
 
 
 # ---- what a request waits for ---------------------------------------------------------------------------------------
@@ -187,11 +229,16 @@ def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_st
 
 
 @formula(unit="s", source="little1961")
-def held_prompt_time(request_prefill_time, prompts_before, ends_in_step, prompts_beside_steps, replica_batch):
-    """Time of prompts that hold up the mean answer of the loop: one of each other client, but those it waited for."""
-    others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    waited = prompts_before + prompts_beside_steps * ends_in_step  # its own iteration holds others, too
-    return xp.maximum(others - waited, 0.0) * at(request_prefill_time, load=LOOP)
+def held_prompt_time(
+    tabulated_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, decode_step_time
+):
+    """Time of prompts that hold up the mean answer of the loop: what Little's law leaves beside its steps.
+
+    Of c requests under way each takes c/X from the moment it has a place.
+    """
+    under_way = at(tabulated_batch / request_capacity, load=LOOP)
+    first = pass_wait + at(prefill_time, load=LOOP) * mean_prefill_ratio
+    return xp.maximum(under_way - first - decode_steps * at(decode_step_time, load=LOOP), 0.0)
 
 
 @formula(unit="s", source="little1961")
@@ -239,15 +286,3 @@ def interference(
     beginning = starting_hold + later_prompts_share * held_prompt_time
     waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
     return waits / (steps + waits)
-
-
-# ---- constraints ----------------------------------------------------------------------------------------------------
-
-
-@constraint(
-    reason="a closed loop of clients on separate pools of one layout: state each pool (workload pools)",
-    source="zhong2024distserve",
-)
-def clients_share_pools(loop_of_clients, pools_are_separate):
-    """Closed loops run where prefill and decode share the devices."""
-    return (loop_of_clients == 0) | (pools_are_separate == 0)

@@ -28,8 +28,8 @@ def place_wait(load, places, service, variation):
 # ---- the cache on its way -------------------------------------------------------------------------------------------
 
 
-@alternative(of="cache_transfer_time", by="workload", label="pools", unit="s", source="zhong2024distserve")
-def pools_cache_transfer_time(
+@formula(unit="s", source="zhong2024distserve")
+def cache_transfer_time(
     decode_rank_cache, decode_ranks, prefill_ranks, decode_rank_rate, prefill_rank_rate, transfer_latency
 ):
     """Time in which the cache of a prompt moves: each decoding rank takes its part, the prefill ranks send all parts.
@@ -57,15 +57,10 @@ def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
     return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
 
 
-@alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
-def rate_wanted_rate(request_rate):
-    """Requests per second that users ask for: the arrivals."""
-    return request_rate
-
-
-@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
+@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva",
+             others={"rate": "request_rate"})  # fmt: skip
 def clients_wanted_rate(clients_decode_target, decode_batch_weight):
-    """Requests per second that users ask for: those of the loop with the batch that runs."""
+    """Requests per second that users ask for: those that arrive, or of the loop with the batch that runs."""
     return total(clients_decode_target * decode_batch_weight, "load")
 
 
@@ -75,17 +70,12 @@ def pools_largest_request_rate(prefill_limit, decode_limit):
     return xp.minimum(prefill_limit, decode_limit)
 
 
-@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977",
+             others={"clients": "loop_place_time"})  # fmt: skip
 def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
     """Mean wait for a place in the decode pool (M/G/c over all its places)."""
     places = at(pool_batch, load=NODES[-1])
     return place_wait(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
-
-
-@alternative(of="place_queue_wait", by="batch_rule", label="clients", unit="s", source="little1961")
-def clients_place_queue_wait(loop_place_time):
-    """Mean wait for a place in the decode pool: of clients that are more than places."""
-    return loop_place_time
 
 
 @alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")

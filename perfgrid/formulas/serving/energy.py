@@ -5,7 +5,7 @@ Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.hardware.power import boost
@@ -17,18 +17,22 @@ from .experts import touched_experts
 
 PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
 
-
-@synonym(unit="1", source="micikevicius2022fp8")
-def expert_format_energy(format_energy):
-    """Energy of an operation of the experts' products over that in 16 bits."""
-    return format_energy
-
-
-@synonym(unit="1", source="fedus2022switch")
-def expert_uneven_load(busiest_load):
-    """Rows of the experts' products on the busiest rank over those on the mean one, by pass."""
-    return busiest_load
-
+FORMULAS = synonyms(
+    {
+        "expert_format_energy": (
+            "format_energy",
+            "1",
+            "micikevicius2022fp8",
+            "Energy of an operation over 16 bits.",
+        ),
+        "expert_uneven_load": (
+            "busiest_load",
+            "1",
+            "fedus2022switch",
+            "Rows on the busiest over the mean rank.",
+        ),
+    }
+)
 
 # ---- formats --------------------------------------------------------------------------------------------------------
 
@@ -208,18 +212,6 @@ def pass_link_bytes(
     return tiers + expert_exchange * moe_layers * experts
 
 
-@alternative(of="moved_cache", by="pools", label="shared", unit="byte", source="zhong2024distserve")
-def shared_moved_cache():
-    """Cache of a prompt that leaves the devices that computed it: none."""
-    return 0.0
-
-
-@alternative(of="moved_cache", by="pools", label="separate", unit="byte", source="zhong2024distserve")
-def separate_moved_cache(prompt_cache_memory):
-    """Cache of a prompt that moves to the devices that decode."""
-    return prompt_cache_memory
-
-
 # ---- a request ------------------------------------------------------------------------------------------------------
 
 
@@ -246,13 +238,8 @@ def request_passes(
     return tp * cp * table("pass", prefill=prompting, decode=steps * (1 + draft_tokens * draft_cost))
 
 
-@alternative(of="request_weight", by="batch_rule", label=(*ENDLESS, "rate", "clients"), unit="1", source="little1961")
-def LABEL_request_weight(load_weight):
-    """Part of the requests that are served in each tabulated batch, by load."""
-    return load_weight
-
-
-@alternative(of="request_weight", by="batch_rule", label="run", unit="1", source="little1961")
+@alternative(of="request_weight", by="batch_rule", label="run", unit="1", source="little1961",
+             others={(*ENDLESS, "rate", "clients"): "load_weight"})  # fmt: skip
 def run_request_weight(last_batch, requests):
     """Part of the requests of a run that are served in full rounds, and in its last one, by load."""
     ending = xp.minimum(last_batch / requests, 1.0)
@@ -266,10 +253,9 @@ def request_kernel_energy(pass_energy, request_passes, request_weight):
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def request_link_bytes(pass_link_bytes, request_passes, request_weight, moved_cache):
+def request_link_bytes(pass_link_bytes, request_passes, request_weight):
     """Bytes that devices send for one request, by tier."""
-    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
-    return sent + moved_cache * only("tier", "scale_out")
+    return total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
 
 
 @formula(unit="J", source="hong2010power")

@@ -7,58 +7,18 @@ from perfgrid.formulas.axes import table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES
 
-
-def _stored(label):
-    """A format in which weights, or keys and values, are stored."""
-    return {"label": label, "unit": "byte", "family": {"STORED": ("weight", "kv")}, "by": "STORED_precision"}
+STORED = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")  # formats of weights, keys and values
+SIZES = {name: NUMBER_FORMATS[name].element_size for name in STORED}  # bytes, scales among them
 
 
-@alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("fp32"))
+@alternative(
+    of="STORED_element_size", by="STORED_precision", label="fp32", unit="byte", family={"STORED": ("weight", "kv")},
+    source="kwon2023vllm, micikevicius2022fp8, dettmers2022int8, lin2023awq, nvidia2025blackwell, rouhani2023mx",
+    others={name: size for name, size in SIZES.items() if name != "fp32"},
+)  # fmt: skip
 def fp32_STORED_element_size():
-    """Bytes of a STORED element in single precision."""
-    return NUMBER_FORMATS["fp32"].element_size
-
-
-@alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("fp16"))
-def fp16_STORED_element_size():
-    """Bytes of a STORED element in float16."""
-    return NUMBER_FORMATS["fp16"].element_size
-
-
-@alternative(of="STORED_element_size", source="kwon2023vllm", **_stored("bf16"))
-def bf16_STORED_element_size():
-    """Bytes of a STORED element in bfloat16."""
-    return NUMBER_FORMATS["bf16"].element_size
-
-
-@alternative(of="STORED_element_size", source="micikevicius2022fp8", **_stored("fp8"))
-def fp8_STORED_element_size():
-    """Bytes of a STORED element in 8-bit floating point; scales are per tensor or row and count for nothing."""
-    return NUMBER_FORMATS["fp8"].element_size
-
-
-@alternative(of="STORED_element_size", source="dettmers2022int8", **_stored("int8"))
-def int8_STORED_element_size():
-    """Bytes of a STORED element in 8-bit integers with a scale per row."""
-    return NUMBER_FORMATS["int8"].element_size
-
-
-@alternative(of="STORED_element_size", source="lin2023awq", **_stored("int4"))
-def int4_STORED_element_size():
-    """Bytes of a STORED element in 4-bit integers: half a byte and a 16-bit scale for every 128."""
-    return NUMBER_FORMATS["int4"].element_size
-
-
-@alternative(of="STORED_element_size", source="nvidia2025blackwell", **_stored("fp4"))
-def fp4_STORED_element_size():
-    """Bytes of a STORED element in NVFP4: half a byte and an 8-bit scale for every 16."""
-    return NUMBER_FORMATS["fp4"].element_size
-
-
-@alternative(of="STORED_element_size", source="rouhani2023mx", **_stored("mxfp4"))
-def mxfp4_STORED_element_size():
-    """Bytes of a STORED element in MXFP4: half a byte and an 8-bit exponent for every 32."""
-    return NUMBER_FORMATS["mxfp4"].element_size
+    """Bytes of a STORED element: in formats of blocks of values with the scale of each block."""
+    return SIZES["fp32"]
 
 
 # ---- weights by part of the model -----------------------------------------------------------------------------------
@@ -158,19 +118,10 @@ def int8_activation_size(bf16_operand_size):
     return bf16_operand_size
 
 
-@alternative(of="head_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8")
+@alternative(
+    of="head_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8, dettmers2022int8",
+    others={(*QUANTISED, "int8"): "bf16_operand_size"},
+)  # fmt: skip
 def LABEL_head_size(LABEL_operand_size):
-    """Bytes of one weight of embedding and output head in LABEL."""
+    """Bytes of one weight of embedding and output head in LABEL: 16-bit formats beside quantised products."""
     return LABEL_operand_size
-
-
-@alternative(of="head_size", by="precision", label=QUANTISED, unit="byte", source="micikevicius2022fp8")
-def LABEL_head_size_in_16_bits(bf16_operand_size):
-    """Bytes of one weight of embedding and output head beside LABEL products: they stay in 16-bit formats."""
-    return bf16_operand_size
-
-
-@alternative(of="head_size", by="precision", label="int8", unit="byte", source="dettmers2022int8")
-def int8_head_size(bf16_operand_size):
-    """Bytes of one weight of embedding and output head beside 8-bit integers: they stay in 16-bit formats."""
-    return bf16_operand_size

@@ -22,8 +22,13 @@ def _without(of, unit):
     return alternative(of=of, by="indexer", label=ALL, unit=unit, source="deepseek2025v32")
 
 
-def _chosen(of, unit):
-    return alternative(of=of, by="indexer", label=CHOSEN, unit=unit, source="deepseek2025v32")
+def _chosen(of, unit, others=None):
+    return alternative(of=of, by="indexer", label=CHOSEN, unit=unit, source="deepseek2025v32", others=others)
+
+
+def _only_chosen(of, unit):
+    """A quantity of models with indexers; 0 without."""
+    return _chosen(of, unit, {ALL: 0.0})
 
 
 # ---- what a token leaves in the cache -------------------------------------------------------------------------------
@@ -42,25 +47,13 @@ def latent_kept_element_size(kv_element_size, kv_lora_rank, qk_rope_head_dim, ac
     return size / (kv_lora_rank + qk_rope_head_dim)
 
 
-@_without("index_cache_size", "byte")
-def no_index_cache_size():
-    """Keys of indexers that one token leaves in the cache of all layers: none."""
-    return 0.0
-
-
-@_chosen("index_cache_size", "byte")
+@_only_chosen("index_cache_size", "byte")
 def top_k_index_cache_size(index_layers, index_token_bytes):
     """Keys of indexers that one token leaves in the cache of all layers."""
     return index_layers * index_token_bytes
 
 
-@_without("index_weight_memory", "byte")
-def no_index_weight_memory():
-    """Weights of the indexers of all layers on the ranks of one pipeline: none."""
-    return 0.0
-
-
-@_chosen("index_weight_memory", "byte")
+@_only_chosen("index_weight_memory", "byte")
 def top_k_index_weight_memory(index_layers, index_matrix_parameters, part_weight_size):
     """Weights of the indexers of all layers on the ranks of one pipeline."""
     return index_layers * index_matrix_parameters * at(part_weight_size, weight_part="indexer")
@@ -252,25 +245,13 @@ def index_product_traffic(
     return weights + pass_tokens * width * activation_size
 
 
-@_without("indexers_product_flops", "1")
-def no_indexers_product_flops():
-    """FLOPs of the products of indexers with their weights in one pass through all layers: none."""
-    return 0.0
-
-
-@_chosen("indexers_product_flops", "1")
+@_only_chosen("indexers_product_flops", "1")
 def top_k_indexers_product_flops(index_layers, pass_tokens, index_matrix_parameters):
     """FLOPs of the products of indexers with their weights in one pass through all layers, by pass; on every rank."""
     return 2 * index_layers * pass_tokens * index_matrix_parameters
 
 
-@_without("indexers_time", "s")
-def no_indexers_time():
-    """Time of the indexers of one pass through all layers: none."""
-    return 0.0
-
-
-@_chosen("indexers_time", "s")
+@_only_chosen("indexers_time", "s")
 def top_k_indexers_time(
     index_layers,
     index_matrix_parameters,
@@ -306,13 +287,7 @@ def top_k_indexers_time(
     return index_layers * (products + scores + choice)
 
 
-@_without("indexers_traffic", "byte")
-def no_indexers_traffic():
-    """Keys of indexers that a decoding step of one group reads on one rank of each stage: none."""
-    return 0.0
-
-
-@_chosen("indexers_traffic", "byte")
+@_only_chosen("indexers_traffic", "byte")
 def top_k_indexers_traffic(index_cache_size, index_contexts):
     """Keys of indexers that a decoding step of one group reads on one rank of each stage."""
     return index_cache_size * at(index_contexts, **{"pass": "decode"})
@@ -361,13 +336,7 @@ def chosen_prefill_attention_energy(
     return attention_layers * xp.where(prompt_tokens > index_top_k, sparse, dense_attention_energy)
 
 
-@_without("indexers_energy", "J")
-def no_indexers_energy():
-    """Energy of the indexers of one pass through all layers: none."""
-    return 0.0
-
-
-@_chosen("indexers_energy", "J")
+@_only_chosen("indexers_energy", "J")
 def top_k_indexers_energy(
     index_layers,
     index_matrix_parameters,

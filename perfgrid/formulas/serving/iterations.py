@@ -18,11 +18,12 @@ from .admission import came_together
 from .batching import NODES, ONE_BATCH, REPLACED
 from .latency import in_pass
 from .lockstep import most_prompts
-from .tabulated import at_met_batch
+from .tabulated import at_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
 UNBOUND = 1e9  # sequences of an engine whose prompts wait for no room
+MOST_ROUNDS = 1 - 1e-6  # part of the rounds that hold prompts at most
 LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
@@ -60,39 +61,47 @@ def other_sequences_share(replica_batch, lockstep_ranks):
 
 
 @formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
-def prompts_beside_steps(prefill_first, pools_are_separate, decode_steps):
-    """1 where an iteration computes prompts beside steps: where there are any, on the same devices."""
-    beside = xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
-    return beside * (1 - pools_are_separate)
+def prompts_beside_steps(prefill_first, decode_steps):
+    """1 where an iteration computes prompts beside steps: where there are any."""
+    return xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_bound_batch(decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps):
-    """Sequences of n steps whose prompts of c tokens mixed iterations have room for: n·room/c in each group."""
-    most = decode_steps * prefill_chunk_tokens * cp / computed_prompt_tokens * pp
+def prompt_bound_batch(
+    decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps, step_tokens
+):
+    """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group."""
+    most = decode_steps * prefill_chunk_tokens * cp / (computed_prompt_tokens + decode_steps * step_tokens) * pp
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
 
 
 # ---- prompts that come to it ----------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="little1961, vllm2026async")
+def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_prompt_tokens, prompt_budget):
+    """Steps of others for which a request has a place: its own, those beside its prompt, and one put together ahead."""
+    passes = xp.maximum(computed_prompt_tokens / prompt_budget, 1.0)
+    return decode_steps + prompts_beside_steps * (passes + rounds_ahead)
+
+
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, decode_steps, pools_are_separate, arrival_rate):
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, random_arrivals):
     """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
 
-    None meet others that arrive where steps are taken elsewhere, or not at all.
+    None meet others that arrive where no steps are taken.
     """
-    ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(decode_steps, 1.0)
-    alone = (arrival_rate > 0) & (decode_steps == 0)
-    return xp.maximum(xp.where(alone, 0.0, ended) * (1 - pools_are_separate), FEWEST)
+    ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(place_steps, 1.0)
+    alone = (random_arrivals > 0) & (decode_steps == 0)
+    return xp.maximum(xp.where(alone, 0.0, ended), FEWEST)
 
 
 @formula(unit="1", source="little1961")
 def prompts_of_an_iteration(
-    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
+    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
 ):
     """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_steps)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, place_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
 
 
@@ -108,92 +117,154 @@ def alone_rounds(round_prompts, prompts_of_a_round):
     return round_prompts / prompts_of_a_round
 
 
-@alternative(of="beginning_rounds", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_beginning_rounds(alone_rounds):
-    """Part of the rounds in which prompts begin: those of answers that end, whatever a round takes."""
-    return alone_rounds
+def gathered(prompts, ranks, variation, room):
+    """Prompts of the busiest of so many ranks that an iteration computes, in mean lengths: as it has room for them."""
+    return xp.minimum(most_prompts(prompts, ranks, variation), room)
 
 
-def gathered(prompts, ranks, variation, room, groups):
-    """Prompts of the busiest of so many ranks that a round computes after one another, in mean lengths.
+def of_iterations(needed, stops):
+    """Part of the iterations that are of a kind, by their number for each step, of which they hold none (``stops``)."""
+    return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
 
-    The first group of a pipeline that begins takes all that have come and it has room for; others follow beside it.
+
+def prompting(begin, come, hit, prompts, held, places, apart, stops):
+    """Parts of the iterations in which one place has prompts, and some: places are the groups of replicas in lockstep.
+
+    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of
+    which computes ``held`` in one. What they need beyond falls to any iteration, and to as many of them at once as get
+    prompts ``apart``. ``stops``: 1 where a place takes no step beside its prompts.
     """
-    most = most_prompts(prompts, ranks, variation)
-    return xp.minimum(most, xp.maximum(room, most / groups))
+    each = xp.maximum(come / hit, 1.0)
+    own = of_iterations(prompts / places / xp.minimum(each, held), stops)
+    further = of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
+    return own, xp.maximum(-xp.expm1(none), own)
 
 
-@alternative(of="beginning_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
-def rate_beginning_rounds(
+def hit_places(come, places):
+    """Places that get some of so many prompts, which fall to them at random."""
+    return -places * xp.expm1(come * xp.log1p(-1 / xp.maximum(places, 1 + 1e-9)))
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def held_prompts(prompt_budget, computed_prompt_tokens, started_passes, prefill_passes, apart_ranks):
+    """Prompts of the mean length that a replica can compute in an iteration.
+
+    What a prompt leaves of its last one stays empty if no other waits there: at one replica of many in lockstep.
+    """
+    empty = started_passes / prefill_passes * (1 - 1 / apart_ranks)
+    return prompt_budget / computed_prompt_tokens / (1 + empty)
+
+
+@formula(unit="1", source="nvidia2025trtllmargs")
+def apart_ranks(lockstep_ranks, gathering_prompts):
+    """Replicas in lockstep that get their prompts apart: all, unless prompts are gathered for several of them."""
+    return lockstep_ranks / xp.minimum(xp.maximum(gathering_prompts, 1.0), lockstep_ranks)
+
+
+@formula(unit="1", source="little1961")
+def prompting_shares(
+    alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, mixed_iterations
+):
+    """Parts of the iterations in which one replica has prompts, and some of those in lockstep, by whose.
+
+    If every round lasts as long: those of answers that end.
+    """
+    stops = 1 - mixed_iterations
+    apart, places = apart_ranks * batch_groups, lockstep_ranks * batch_groups
+    alone = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / apart)
+    begin = -xp.expm1(apart * xp.log1p(-of_iterations(alone, stops)))
+    come = round_prompts / alone_rounds
+    hit = hit_places(come, places)
+    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+    return table("whose", own=own, some=some)
+
+
+@formula(unit="1", source="little1961")
+def even_prompting_rounds(prompting_shares, mixed_iterations):
+    """Iterations with prompts for each round of steps, if every round lasts as long."""
+    return at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
+
+
+@alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: "even_prompting_rounds"})  # fmt: skip
+def rate_prompting_rounds(
     alone_rounds,
     round_prompts,
-    prefill_passes,
+    held_prompts,
+    prompting_shares,
+    even_prompting_rounds,
+    batch_groups,
     decode_step_time,
     added_time,
     prefill_sequences,
     mean_prefill_ratio,
     lockstep_ranks,
-    batch_groups,
+    apart_ranks,
     prompt_variation,
     prompt_room,
+    mixed_iterations,
+    going_on,
+    further_share,
 ):
-    """Part of the rounds in which prompts begin: those of arrivals, of which more come in a longer round.
+    """Iterations with prompts for each round of steps: of arrivals, of which more come in a longer round.
 
-    A round of time t is followed by one with prompts with the chance 1 - exp(-t·r), where r prompts come per second:
-    q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T) for a round T that prompts lengthen by x, the more of them the
-    longer. The rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that
-    of r. Where all places are taken, prompts follow answers that end.
+    A round of time t is followed by one in which prompts begin with the chance 1 - exp(-t·r), where r prompts come per
+    second: in q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T), for a round T that prompts lengthen by x, the more
+    of them the longer; where they have iterations of their own, these last x + T·g, with g of the steps going on. The
+    rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that of r. Where
+    all places are taken, prompts follow answers that end.
     """
-    added = prefill_passes * added_time * mean_prefill_ratio / prefill_sequences
-    share, rate = alone_rounds, round_prompts / (decode_step_time + alone_rounds * added)
+    added, stops = added_time * mean_prefill_ratio, 1 - mixed_iterations
+    beside = decode_step_time * (1 - stops * (1 - going_on))
+    share = even_prompting_rounds
+    rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
-        longer = added * gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
-        short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (decode_step_time + longer))
-        share = xp.minimum(short / (short + long), alone_rounds)
+        some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
+        more = xp.maximum(some / prefill_sequences, 1.0)
+        longer = added * (1 + further_share * (more - 1))
+        short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
+        begin = xp.minimum(short / (short + long), alone_rounds)
+        come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
+        hit, places = hit_places(come, lockstep_ranks), lockstep_ranks * batch_groups  # the group that begins next
+        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+        share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
-    return share * (1 - full) + alone_rounds * full
+    return share * (1 - full) + even_prompting_rounds * full
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_room(prefill_chunk_tokens, cp, computed_prompt_tokens, chunked_prompts):
+def prompt_room(prompt_budget, computed_prompt_tokens, chunked_prompts):
     """Prompts of the mean length for which an iteration has room: whole ones where the engine does not cut them."""
-    room = prefill_chunk_tokens * cp / computed_prompt_tokens
+    room = prompt_budget / computed_prompt_tokens
     return xp.maximum(xp.where(chunked_prompts, room, xp.floor(room * (1 + 1e-6))), 1.0)
 
 
-@alternative(of="crowding", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
-def LABEL_crowding():
-    """Prompts of the busiest replica over those of an iteration: as many come in each."""
-    return 1.0
-
-
-@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
-def rate_crowding(
-    beginning_rounds, round_prompts, prefill_sequences, lockstep_ranks, batch_groups, prompt_variation, prompt_room
-):
+@alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
+             others={ONE_BATCH: 1.0})  # fmt: skip
+def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
-    come = gathered(round_prompts / beginning_rounds, lockstep_ranks, prompt_variation, prompt_room, batch_groups)
+    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
     full = only("load", NODES[-1])
     return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
 
 
 @formula(unit="1", source="little1961")
 def prompts_of_a_round(
-    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, decode_steps
+    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
 ):
     """Prompts of a round that holds some: as stated, or those of random arrivals."""
-    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, decode_steps)
+    come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, place_steps)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def going_on(
-    mixed_iterations, prompts_of_an_iteration, lockstep_ranks, other_sequences_share, decode_steps, pools_are_separate
-):
+def going_on(mixed_iterations, prompting_shares, other_sequences_share, decode_steps):
     """Part of the steps that go on in an iteration with prompts: those beside them, and of other ranks in lockstep."""
-    others = xp.maximum(1 - prompts_of_an_iteration / lockstep_ranks, 0.0) * other_sequences_share
-    others = xp.where(decode_steps > 0, others, 0.0) * (1 - pools_are_separate)
+    own, some = (at(prompting_shares, whose=name) for name in ("own", "some"))
+    others = xp.maximum(1 - own / some, 0.0) * other_sequences_share
+    others = xp.where(decode_steps > 0, others, 0.0)
     return mixed_iterations + (1 - mixed_iterations) * others
 
 
@@ -202,6 +273,19 @@ def added_time(pass_time, going_on):
     """Time that prompts add to an iteration: T(b, c) - T(b, 0), or that of their own pass."""
     passes = in_pass(pass_time, "prefill"), in_pass(pass_time, "decode")
     return xp.maximum(passes[0] - going_on * passes[1], LEAST_ADDED * passes[0])
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def further_share(further_prompts_ratio, pass_time, added_time):
+    """What as many prompts again add to an iteration, over what those that come in one add."""
+    lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
+    return xp.minimum(at(further_prompts_ratio, further="twice") * lone / added_time, 1.0)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def crowded_added_time(added_time, further_share, crowding):
+    """Time that prompts add to an iteration, as many more of them as come in a longer one."""
+    return added_time * (1 + further_share * (crowding - 1))
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -216,33 +300,29 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@formula(unit="s", source="narayanan2021")
-def round_added_time(added_time, prompts_beside_steps, batch_groups, pass_time):
-    """Time that prompts of one group add to a round of all groups of a pipeline.
-
-    Stages are first in, first out: all others are held up as long. Where prompts have passes of their own, the steps of
-    the others go on behind such a pass.
-    """
-    behind = (1 - prompts_beside_steps) * (1 - 1 / batch_groups) * in_pass(pass_time, "decode")
-    return xp.maximum(added_time - behind, added_time / batch_groups)
-
-
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
 def LABEL_request_prefill_time(
-    round_added_time, prefill_passes, beginning_rounds, crowding, round_prompts, lockstep_ranks, mean_prefill_ratio
+    crowded_added_time,
+    prompting_rounds,
+    round_prompts,
+    lockstep_ranks,
+    mean_prefill_ratio,
+    prefill_sequences,
 ):
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
-    added = round_added_time * crowding * prefill_passes * mean_prefill_ratio
-    return added * lockstep_ranks * beginning_rounds / round_prompts
+    added = crowded_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
+    return added * lockstep_ranks * prompting_rounds / round_prompts
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
-def request_decode_time(decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds):
+def request_decode_time(
+    decode_step_time, decode_steps, replica_batch, mixed_iterations, pass_time, prefill_rounds, rounds_ahead
+):
     """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = mixed_iterations * in_pass(pass_time, "decode") * prefill_rounds
+    own = mixed_iterations * in_pass(pass_time, "decode") * (prefill_rounds + rounds_ahead)
     return (decode_step_time * decode_steps + own) / replica_batch
 
 
@@ -250,28 +330,59 @@ def request_decode_time(decode_step_time, decode_steps, replica_batch, mixed_ite
 
 
 @formula(unit="s", source="little1961")
-def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps):
+def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps, place_steps):
     """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
     step = xp.where(decode_steps > 0, decode_step_time, 0.0)
-    return step + request_prefill_time * replica_batch / xp.maximum(decode_steps, 1.0)
+    return step + request_prefill_time * replica_batch / xp.maximum(place_steps, 1.0)
 
 
 @formula(unit="s", source="yu2022orca")
-def met_prefill_time(request_prefill_time, met_batch, node_batch):
-    """Time of a replica that the prefill of one request takes in the batch that arrivals meet."""
-    return at_met_batch(met_batch, request_prefill_time, node_batch)
+def lone_first_time(prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time):
+    """Time of the iterations that compute a prompt, by load.
+
+    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
+    """
+    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks)
+    return prefill_time + last * crowded_added_time
 
 
-@formula(unit="s", source="yu2022orca")
-def met_first_time(prefill_time, added_time, filling, met_batch, node_batch):
-    """Time of the iterations that compute a prompt, beside the batch that arrivals meet and other prompts."""
-    return at_met_batch(met_batch, prefill_time + (filling - 1) * added_time, node_batch)
+@formula(unit="s", source="agrawal2024sarathi")
+def others_added_time(added_time, crowded_added_time):
+    """Time that more prompts add to an iteration than come in a step, by load."""
+    return crowded_added_time - added_time
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def turn_share(further_share, further_share_slope, lockstep_ranks, met_batch, node_batch):
+    """Part of the time of prompts for which they are computed in turn: others of an iteration take none of their own.
+
+    Nor do those of other replicas in lockstep.
+    """
+    return at_batch(met_batch, further_share, further_share_slope, node_batch) / lockstep_ranks
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def filling(crowding, prompt_room, prefill_sequences):
-    """Prompts of the busiest replica over those of an iteration, as far as there is room in one."""
-    return xp.minimum(crowding, xp.maximum(prompt_room / prefill_sequences, 1.0))
+def other_prompts(prefill_sequences, crowding, lockstep_ranks):
+    """Prompts of others that an iteration computes beside one, on its replica, by load."""
+    return xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def met_other_prompts(met_batch, other_prompts, other_prompts_slope, node_batch):
+    """Prompts of others that an iteration computes beside one in the batch that arrivals meet."""
+    return at_batch(met_batch, other_prompts, other_prompts_slope, node_batch)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def next_prompt_time(added_time, further_share, prefill_sequences):
+    """Time that one more prompt adds to an iteration, by load."""
+    return added_time * further_share / prefill_sequences
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_further_time(met_batch, next_prompt_time, next_prompt_time_slope, node_batch):
+    """Time that one more prompt adds to an iteration of the batch that arrivals meet."""
+    return at_batch(met_batch, next_prompt_time, next_prompt_time_slope, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
@@ -281,26 +392,52 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(met_first_time):
-    """Time of the iterations that compute a prompt."""
-    return met_first_time
+def rate_first_time(
+    met_batch,
+    lone_first_time,
+    lone_first_time_slope,
+    others_added_time,
+    others_added_time_slope,
+    node_batch,
+    occupied_share,
+):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
+    others = at_batch(met_batch, others_added_time, others_added_time_slope, node_batch)
+    return at_batch(met_batch, lone_first_time, lone_first_time_slope, node_batch) + occupied_share * others
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(added_time, filling, met_batch, node_batch):
+def met_added_time(met_batch, crowded_added_time, crowded_added_time_slope, node_batch):
     """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * filling, node_batch)
+    return at_batch(met_batch, crowded_added_time, crowded_added_time_slope, node_batch)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def hold_time(added_time, crowding, prefill_passes, mean_prefill_ratio, met_batch, node_batch):
+def round_hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio):
+    """Time for which prompts of a round hold up steps, by load."""
+    return crowded_added_time * prefill_passes * mean_prefill_ratio
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_time(met_batch, round_hold_time, round_hold_time_slope, node_batch):
     """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
-    return at_met_batch(met_batch, added_time * crowding * prefill_passes * mean_prefill_ratio, node_batch)
+    return at_batch(met_batch, round_hold_time, round_hold_time_slope, node_batch)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def filled_prefill_time(
+    added_time, further_prompts_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
+):
+    """Time that one of as many prompts as there is room for adds to an iteration of the fullest stage."""
+    prompts = xp.maximum(prompt_room, prefill_sequences)
+    lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
+    return (added_time + at(further_prompts_ratio, further="full") * lone) * prefill_passes / prompts * stage_share
 
 
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
-    own_prefill_time,
+    filled_prefill_time,
+    filled_prefill_time_slope,
     step_under_way,
     prompts_beside_steps,
     computed_prompt_tokens,
@@ -310,7 +447,7 @@ def prompt_slot_time(
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
     steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
-    return at_met_batch(met_batch, own_prefill_time, node_batch) + steps
+    return at_batch(met_batch, filled_prefill_time, filled_prefill_time_slope, node_batch) + steps
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -321,16 +458,15 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps):
-    """Time of an iteration with prompts that arrivals meet."""
-    return met_added_time + prompts_beside_steps * step_under_way
+def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp):
+    """Time of an iteration with prompts that arrivals meet, through all stages."""
+    return met_added_time + prompts_beside_steps * step_under_way * pp
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompting_time_share(rate_prefill_load, added_share, prompt_load, pools_are_separate):
+def prompting_time_share(rate_prefill_load, added_share):
     """Part of the time in which an iteration with prompts runs."""
-    shared = xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
-    return xp.where(pools_are_separate > 0, prompt_load, shared)
+    return xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -345,17 +481,22 @@ def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
     return rounds_ahead * step_under_way / (1 - busy_share)
 
 
-@formula(unit="1", source="kleinrock1975queueing")
-def iteration_moment(prefill_moment, added_share):
-    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment.
+@formula(unit="1", source="kleinrock1975queueing, narayanan2021")
+def iteration_moment(prefill_moment, added_share, pp, met_batch):
+    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment, as it is met.
 
-    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1.
+    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1. Of a pipeline the
+    first stage is free after a p-th of it. The next group begins then or, if all are under way, has to come back from
+    the last stage first: of the time L one p-th is of a wait of L/p, the rest of one of L·(1 - 1/p).
     """
     b, a = added_share, 1 - added_share
     second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+    away = xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
+    first, later = 1 / pp, 1 - 1 / pp
     return table(
         "moment",
-        second=a**2 + 2 * a * b + b**2 * second,
-        third=a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third,
-        fourth=a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth,
+        second=(first**2 + away * later**2) * (a**2 + 2 * a * b + b**2 * second),
+        third=(first**3 + away * later**3) * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
+        fourth=(first**4 + away * later**4)
+        * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
     )

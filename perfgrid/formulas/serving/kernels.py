@@ -6,7 +6,7 @@ or the latent, are one matrix product, padded to the rows of a matrix instructio
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
@@ -14,29 +14,15 @@ from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.tiling import whole
 from perfgrid.formulas.transformer.attention import seen_by_mask
 
-
-@synonym(of="sequence_length", workload="inference", unit="1", source="dao2022flash")
-def inference_sequence_length(prompt_tokens):
-    """Tokens of the sequence that the fused kernel sees: the prompt."""
-    return prompt_tokens
-
-
-@synonym(of="attended_span", workload="inference", unit="1", source="dao2022flash")
-def inference_attended_span(prompt_tokens):
-    """Tokens that attend to each other: those of one prompt."""
-    return prompt_tokens
-
-
-@synonym(of="sequence_split", workload="inference", unit="1", source="liu2023ring")
-def inference_sequence_split(cp):
-    """Ranks that share the queries of a head: the context-parallel ones."""
-    return cp
-
-
-@synonym(of="ring_passes", workload="inference", unit="1", source="liu2023ring")
-def inference_ring_passes(cp):
-    """Passes in which a rank attends to all keys and values of a prompt: one per context-parallel rank."""
-    return cp
+FORMULAS = synonyms(
+    {
+        "sequence_length": ("prompt_tokens", "1", "dao2022flash", "Tokens that the fused kernel sees: the prompt."),
+        "attended_span": ("prompt_tokens", "1", "dao2022flash", "Tokens that attend to each other: of one prompt."),
+        "sequence_split": ("cp", "1", "liu2023ring", "Ranks that share the queries of a head."),
+        "ring_passes": ("cp", "1", "liu2023ring", "Passes in which a rank attends to all keys and values of a prompt."),
+    },
+    workload="inference",
+)
 
 
 @constant(unit="FLOP", source="williams2009roofline")

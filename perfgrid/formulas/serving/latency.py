@@ -5,6 +5,8 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.kernels.host import counted
 
+WHOLE = 1e-6  # relative rounding of a number of passes
+
 
 def in_pass(value, which):
     """The value of one pass."""
@@ -164,15 +166,36 @@ def prefill_rounds(awaited_passes, stage_share):
     return 1 + (awaited_passes - 1) * stage_share
 
 
-@formula(unit="s", source="narayanan2021")
-def prefill_time(pass_time, prefill_rounds):
-    """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts."""
-    return in_pass(pass_time, "prefill") * prefill_rounds
+@alternative(of="started_passes", by="batch_rule", label="given", unit="1", source="agrawal2024sarathi")
+def given_started_passes(prefill_passes):
+    """Part of a pass by which the last one of prompts that start together is begun and not filled."""
+    return xp.maximum(xp.ceil(prefill_passes * (1 - WHOLE)) - prefill_passes, 0.0)
+
+
+@alternative(
+    of="started_passes", by="batch_rule", label=("concurrency", "memory", "run", "rate", "clients"), unit="1",
+    source="agrawal2024sarathi",
+)  # fmt: skip
+def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, prompt_budget):
+    """Part of a pass by which the last one of a prompt is begun and not filled, mean over prompts of all lengths."""
+    parts = computed_prompt_tokens / prompt_budget
+    passes = xp.maximum(xp.ceil(prompt_ratio * parts * (1 - WHOLE)), 1.0)
+    return xp.maximum(total(passes * length_weight, "length") - xp.maximum(parts, 1.0), 0.0)
+
+
+@formula(unit="s", source="narayanan2021, agrawal2024sarathi")
+def prefill_time(pass_time, prefill_rounds, started_passes, stage_share):
+    """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts.
+
+    What is left for the last pass of a prompt costs its tokens and, where that is not filled, as much as a step.
+    """
+    started = started_passes * in_pass(pass_time, "decode")
+    return in_pass(pass_time, "prefill") * prefill_rounds + started * stage_share
 
 
 @formula(unit="s", source="leviathan2023speculative")
-def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
-    """Time of one decoding step of a batch, all its parts and drafting included.
+def even_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
+    """Time of one decoding step of a batch in even groups, all its parts and drafting included.
 
     A group is back at the first stage when it has passed all of them, or when the fullest has computed every group.
     """

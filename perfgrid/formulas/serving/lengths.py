@@ -12,7 +12,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import INNER, at, table, total
 
-from .batching import FIXED, NODES
+from .batching import FIXED, MOVING, NODES
 from .latency import in_pass
 
 COUNT = INNER.size("length")
@@ -36,15 +36,8 @@ def by_length(values):
 # ---- distributions --------------------------------------------------------------------------------------------------
 
 
-@alternative(of="LENGTH_ratio", by="length_distribution", label="constant", unit="1", source="patel2024splitwise",
-             family=LENGTHS)  # fmt: skip
-def constant_LENGTH_ratio():
-    """Tokens of a LENGTH over their mean: all are alike."""
-    return 1.0
-
-
 @alternative(of="LENGTH_ratio", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
-             family=LENGTHS)  # fmt: skip
+             family=LENGTHS, others={"constant": 1.0})  # fmt: skip
 def uniform_LENGTH_ratio(LENGTH_variation):
     """Tokens of a LENGTH over their mean, by length: evenly between 1 - v·√3 and 1 + v·√3."""
     half = xp.minimum(LENGTH_variation * 3**0.5, 1.0)
@@ -65,31 +58,15 @@ def lognormal_LENGTH_ratio(LENGTH_variation):
     return by_length([one / mean for one in found])
 
 
-@alternative(of="largest_variation", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
-def constant_largest_variation():
-    """Largest coefficient of variation: all lengths are alike."""
-    return 0.0
-
-
-@alternative(of="largest_variation", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise")
+@alternative(of="largest_variation", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
+             others={"constant": 0.0, "lognormal": 2.0})  # fmt: skip
 def uniform_largest_variation():
-    """Largest coefficient of variation: from no length to twice the mean, 1/√3."""
+    """Largest coefficient of variation: from no length to twice the mean, 1/√3; beyond, few lengths decide."""
     return 0.57736
 
 
-@alternative(of="largest_variation", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise")
-def lognormal_largest_variation():
-    """Largest coefficient of variation: one beyond which few lengths in a thousand decide."""
-    return 2.0
-
-
-@alternative(of="length_weight", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
-def constant_length_weight():
-    """Part of the requests that each length stands for, by length."""
-    return 1.0 / COUNT
-
-
-@alternative(of="length_weight", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise")
+@alternative(of="length_weight", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
+             others={"constant": 1.0 / COUNT})  # fmt: skip
 def uniform_length_weight():
     """Part of the requests that each length stands for, by length: of a Gauss-Legendre rule."""
     return by_length([float(weight) / 2 for weight in UNIFORM_WEIGHTS])
@@ -104,29 +81,99 @@ def lognormal_length_weight():
 # ---- time of a prompt by its length ---------------------------------------------------------------------------------
 
 
-@alternative(of="prefill_ratio", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
-def constant_prefill_ratio():
-    """Time of a prefill over that of the mean prompt: all are alike."""
-    return 1.0
+def time_of_tokens(x, attention, fixed, read, bound, tokens, computed, launched):
+    """Time of x times the tokens of the mean prompt over its own: max(a + max(w, h + t·x, c·x) + attention, f).
+
+    a is for launches and the host. The products take as long as reading the weights, w, as those that wait for memory,
+    h, and the others, which follow the tokens, t, or as their work, c. The host launches any of them in f.
+    """
+    products = xp.maximum(read, xp.maximum(bound + tokens * x, computed * x))
+    return xp.maximum(fixed + products + attention, launched)
 
 
-@alternative(of="prefill_ratio", by="length_distribution", label=VARIED, unit="1", source="williams2009roofline")
+@alternative(of="prefill_ratio", by="length_distribution", label=VARIED, unit="1",
+             source="williams2009roofline, narayanan2021", others={"constant": 1.0})  # fmt: skip
 def LABEL_prefill_ratio(
     prompt_ratio,
     fixed_prefill_share,
     read_prefill_share,
     bound_prefill_share,
+    token_prefill_share,
     computed_prefill_share,
+    launched_prefill_share,
     square_prefill_share,
+    prefill_chunk_tokens,
+    cp,
+    computed_prompt_tokens,
+    stage_share,
 ):
-    """Time of a prefill over that of the mean prompt, by length, at x times its tokens: a + r(x) + s·x².
+    """Time of a prefill over that of the mean prompt, by length; attention grows with the square of its tokens.
 
-    a is for launches and the host, s for attention. The products r take as long as reading the weights, as the h that
-    wait for memory and the others, which follow the tokens, or as their work: max(w, h + (1 - a - s - h)·x, c·x).
+    What does not fit into one pass follows in others, of a pipeline at the pace of its fullest stage.
     """
-    x, fixed, square, bound = prompt_ratio, fixed_prefill_share, square_prefill_share, bound_prefill_share
-    products = xp.maximum(bound + (1 - fixed - square - bound) * x, computed_prefill_share * x)
-    return fixed + xp.maximum(read_prefill_share, products) + square * x**2
+    first = xp.minimum(prompt_ratio, xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0))
+    whole, part = (
+        time_of_tokens(
+            x,
+            square_prefill_share * x**2,
+            fixed_prefill_share,
+            read_prefill_share,
+            bound_prefill_share,
+            token_prefill_share,
+            computed_prefill_share,
+            launched_prefill_share,
+        )
+        for x in (prompt_ratio, first)
+    )
+    return part + xp.where(prompt_ratio > first, whole - part, 0.0) * stage_share
+
+
+@formula(unit="1", source="williams2009roofline, agrawal2024sarathi")
+def further_prompts_ratio(
+    fixed_prefill_share,
+    read_prefill_share,
+    bound_prefill_share,
+    token_prefill_share,
+    computed_prefill_share,
+    launched_prefill_share,
+    square_prefill_share,
+    prompt_room,
+    prefill_sequences,
+):
+    """By how much an iteration takes longer with further prompts, over the mean prompt's time, by number of prompts.
+
+    With as many again as come in one, and with as many as there is room for.
+    """
+    own, twice, full = (
+        time_of_tokens(
+            x,
+            square_prefill_share * x,
+            fixed_prefill_share,
+            read_prefill_share,
+            bound_prefill_share,
+            token_prefill_share,
+            computed_prefill_share,
+            launched_prefill_share,
+        )
+        for x in (prefill_sequences, 2 * prefill_sequences, xp.maximum(prompt_room, prefill_sequences))
+    )
+    return table("further", twice=twice - own, full=full - own)
+
+
+@formula(unit="1", source="williams2009roofline")
+def token_prefill_share(
+    fixed_prefill_share, square_prefill_share, bound_prefill_share, late_launch_time, pass_time, prefill_passes
+):
+    """Part of the time of the mean prompt that follows its tokens: what is neither fixed nor the devices' wait."""
+    late = of_prompt(late_launch_time) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
+    return xp.maximum(1 - fixed_prefill_share - square_prefill_share - bound_prefill_share - late, 0.0)
+
+
+@formula(unit="1", source="sglang2025prefillgraph")
+def launched_prefill_share(prefill_launches, prefill_launch_time, host_time, pass_time, prefill_passes):
+    """Part of the time of the mean prompt that the host needs for a prompt of any length."""
+    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time
+    return (launches + of_prompt(host_time)) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
 
 
 @formula(unit="1", source="williams2009roofline")
@@ -171,15 +218,10 @@ def square_prefill_share(attention_busy_time, remaining_cores, pass_time):
 # ---- what lengths make of means -------------------------------------------------------------------------------------
 
 
-@alternative(of="mean_prefill_ratio", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
-def LABEL_mean_prefill_ratio():
-    """Mean time of a prefill over that of the mean prompt: prompts that are computed together even out."""
-    return 1.0
-
-
-@alternative(of="mean_prefill_ratio", by="batch_rule", label=("rate", "clients"), unit="1", source="patel2024splitwise")
+@alternative(of="mean_prefill_ratio", by="batch_rule", label=MOVING, unit="1", source="patel2024splitwise",
+             others={FIXED: 1.0})  # fmt: skip
 def LABEL_mean_single_ratio(prefill_ratio, length_weight):
-    """Mean time of a prefill over that of the mean prompt."""
+    """Mean time of a prefill over that of the mean prompt: prompts that are computed together even out."""
     return total(prefill_ratio * length_weight, "length")
 
 

@@ -9,8 +9,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 
-FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
-VARYING = ("rate", "clients")  # sequences come and go
+from .batching import FIXED, MOVING, QUEUED
+
 MOST_COUNTED, COUNTS = 3.0, 14  # up to this mean the largest of Poisson numbers is summed up
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
 
@@ -80,13 +80,8 @@ def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_of_an_iteration / lockstep_ranks, 1.0), spread)
 
 
-@alternative(of="busiest_replica_load", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
-def LABEL_even_replica_load():
-    """Sequences of the replica with most over those of the mean one: a batch of one size is shared out evenly."""
-    return 1.0
-
-
-@alternative(of="busiest_replica_load", by="batch_rule", label=VARYING, unit="1", source="raab1998balls, hartley1954")
+@alternative(of="busiest_replica_load", by="batch_rule", label=MOVING, unit="1", source="raab1998balls, hartley1954",
+             others={FIXED: 1.0})  # fmt: skip
 def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
     """Sequences of the replica with most over those of the mean one, among replicas in lockstep: one at least."""
     mean = xp.maximum(replica_batch, 1e-9)
@@ -101,18 +96,18 @@ def given_mean_prompts(prefill_sequences, prompts_in_lockstep, lockstep_ranks):
     return prefill_sequences * xp.where(prompts_in_lockstep > 0, prompts_in_lockstep / lockstep_ranks, 1.0)
 
 
-@alternative(of="mean_prompts", by="batch_rule", label=("concurrency", "memory", "run", "rate"), unit="1",
-             source="little1961")  # fmt: skip
-def LABEL_mean_prompts(prompts_of_an_iteration, lockstep_ranks):
-    """Prompts of the mean replica in lockstep in an iteration that holds some."""
-    return prompts_of_an_iteration / lockstep_ranks
+@alternative(of="mean_prompts", by="batch_rule", label=QUEUED, unit="1", source="little1961")
+def LABEL_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes):
+    """Prompts of the mean replica in lockstep in an iteration that holds some, those that take several in each."""
+    return round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
 
 
 @alternative(of="mean_prompts", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_mean_prompts(prompts_of_an_iteration, lockstep_ranks, prefill_sequences):
+def clients_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes, prefill_sequences):
     """Prompts of the mean replica in lockstep in an iteration that holds some, by load: all alike in the beginning."""
     loop = only("load", "node_1")
-    return prompts_of_an_iteration / lockstep_ranks * loop + prefill_sequences * (1 - loop)
+    mean = round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
+    return mean * loop + prefill_sequences * (1 - loop)
 
 
 @formula(unit="1", source="lepikhin2021gshard")

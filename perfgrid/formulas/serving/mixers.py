@@ -5,41 +5,31 @@ whatever its context. Products with weights are those of `products`. Without rec
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 
-
-@synonym(of="mixer_tokens", workload="inference", unit="1", source="zheng2024sglang")
-def inference_mixer_tokens(computed_prompt_tokens):
-    """Tokens of one prompt that a recurrence runs over: those that are computed."""
-    return computed_prompt_tokens
-
-
-@synonym(of="mixer_sequences", workload="inference", unit="1", source="yu2022orca")
-def inference_mixer_sequences(prefill_sequences):
-    """Prompts that one group computes together."""
-    return prefill_sequences
+FORMULAS = synonyms(
+    {
+        "mixer_tokens": ("computed_prompt_tokens", "1", "zheng2024sglang", "Tokens of a prompt that are computed."),
+        "mixer_sequences": ("prefill_sequences", "1", "yu2022orca", "Prompts that one group computes together."),
+        "mixer_decoded_sequences": ("group_batch", "1", "yu2022orca", "Sequences of one decoding step."),
+    },
+    workload="inference",
+)
 
 
-@synonym(of="mixer_decoded_sequences", workload="inference", unit="1", source="yu2022orca")
-def inference_mixer_decoded_sequences(group_batch):
-    """Sequences of one decoding step."""
-    return group_batch
+def recurrent(of, unit, source):
+    """A quantity of models with recurrent layers; 0 without."""
+    return alternative(of=of, by="mixer", label=RECURRENT, unit=unit, source=source, others={NONE: 0.0})
 
 
 # ---- products with weights ------------------------------------------------------------------------------------------
 
 
-@alternative(of="serving_mixer_columns", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
-def no_mixer_columns():
-    """Columns of the input product of a mixer and of those after it: none."""
-    return 0.0
-
-
-@alternative(of="serving_mixer_columns", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@recurrent("serving_mixer_columns", "1", "dao2024mamba2")
 def LABEL_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim):
     """Columns of the input product of a mixer on one rank, and of the low-rank products after it, by product.
 
@@ -49,13 +39,7 @@ def LABEL_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_va
     return mixer_input_columns * only("product", "mixer_input") + inner * only("product", "mixer_inner")
 
 
-@alternative(of="serving_mixer_depth", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
-def no_mixer_depth():
-    """Depth of the products of a mixer after its input product: none."""
-    return 0.0
-
-
-@alternative(of="serving_mixer_depth", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@recurrent("serving_mixer_depth", "1", "dao2024mamba2")
 def LABEL_depth(mixer_output_rows, gate_rank):
     """Depth of the products of a mixer after its input product on one rank, by product."""
     return gate_rank * only("product", "mixer_inner") + mixer_output_rows * only("product", "mixer_output")
@@ -64,25 +48,13 @@ def LABEL_depth(mixer_output_rows, gate_rank):
 # ---- states ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="sequence_state_size", by="mixer", label=NONE, unit="byte", source="dao2024mamba2")
-def no_sequence_state_size():
-    """Recurrent states of one sequence: none."""
-    return 0.0
-
-
-@alternative(of="sequence_state_size", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+@recurrent("sequence_state_size", "byte", "dao2024mamba2")
 def LABEL_sequence_state_size(mixer_layers, recurrent_state_bytes, convolution_state_bytes):
     """Recurrent and convolution states of one sequence in all layers on one tensor-parallel rank, at any context."""
     return mixer_layers * (recurrent_state_bytes + convolution_state_bytes)
 
 
-@alternative(of="recurrent_state_memory", by="mixer", label=NONE, unit="byte", source="dao2024mamba2")
-def no_recurrent_state_memory():
-    """Recurrent states of the running sequences on one device: none."""
-    return 0.0
-
-
-@alternative(of="recurrent_state_memory", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+@recurrent("recurrent_state_memory", "byte", "dao2024mamba2")
 def LABEL_recurrent_state_memory(running_batch, dp, sequence_state_size, stage_share):
     """Recurrent and convolution states of the running sequences on one device of the fullest stage."""
     return running_batch / dp * stage_share * sequence_state_size
@@ -150,13 +122,7 @@ def mixer_streams_time(mixer_streams_traffic, achieved_hbm_bandwidth, convolutio
     return roofline_shares(hbm=mixer_streams_traffic / achieved_hbm_bandwidth, launch=kernels * launch_overhead)
 
 
-@alternative(of="mixers_time", by="mixer", label=NONE, unit="s", source="dao2024mamba2")
-def no_mixers_time():
-    """Time of the recurrences of one pass through all layers: none."""
-    return 0.0
-
-
-@alternative(of="mixers_time", by="mixer", label=RECURRENT, unit="s", source="dao2024mamba2")
+@recurrent("mixers_time", "s", "dao2024mamba2")
 def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixed_iterations, mixer_streams_time):
     """Time of the recurrences of one pass through all layers, without products, by resource and pass."""
     prompts = prefill_mixer_time + mixed_iterations * decode_mixer_time
@@ -167,13 +133,7 @@ def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixed
 # ---- energy ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixers_energy", by="mixer", label=NONE, unit="J", source="hong2010power")
-def no_mixers_energy():
-    """Energy of the recurrences of one pass through all layers: none."""
-    return 0.0
-
-
-@alternative(of="mixers_energy", by="mixer", label=RECURRENT, unit="J", source="hong2010power")
+@recurrent("mixers_energy", "J", "hong2010power")
 def LABEL_mixers_energy(
     mixer_layers,
     mixer_core_flops,

@@ -13,7 +13,7 @@ from perfgrid.engine.graph.registry import alternative, constant, formula
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
-from .batching import FIXED
+from .batching import FIXED, MOVING
 from .distributions import (
     Z,
     added,
@@ -30,7 +30,6 @@ from .distributions import (
     unpacked,
 )
 
-MOVING = ("rate", "clients")
 RULES = {"RULE": MOVING}
 PERCENTILES = {"PERCENTILE": tuple(Z)}
 
@@ -51,6 +50,12 @@ def p90_point():
 def p99_point():
     """Standard deviations of a normal distribution below which 99 of 100 parts of it lie."""
     return Z["p99"]
+
+
+def percentile_of(time, source):
+    """A percentile of a time, which is its mean where requests do not arrive."""
+    about = {"of": f"{time}_PERCENTILE", "by": "batch_rule", "label": MOVING, "unit": "s", "source": source}
+    return alternative(**about, family=PERCENTILES, others={FIXED: time})
 
 
 # ---- the first token ------------------------------------------------------------------------------------------------
@@ -81,36 +86,15 @@ def parts_of(share, sojourn, delay):
     return [(own, delay + mean, *scaled(mean, *rest)) for own, mean, *rest in parts]
 
 
-@alternative(
-    of="time_to_first_token_PERCENTILE",
-    by="batch_rule",
-    label=FIXED,
-    unit="s",
-    source="pope2022inference",
-    family=PERCENTILES,
-)
-def LABEL_time_to_first_token_PERCENTILE(time_to_first_token):
-    """PERCENTILE of the time to the first token: its mean, as requests do not arrive."""
-    return time_to_first_token
-
-
-@alternative(
-    of="time_to_first_token_PERCENTILE",
-    by="batch_rule",
-    label=MOVING,
-    unit="s",
-    source="kleinrock1975queueing, johnson1949",
-    family=PERCENTILES,
-)
+@percentile_of("time_to_first_token", "kleinrock1975queueing, johnson1949")
 def LABEL_first_token_PERCENTILE(
     LABEL_arrival_share,
     LABEL_prefill_sojourn,
     front_end_time,
-    cache_transfer_time,
     PERCENTILE_point,
 ):
     """PERCENTILE of the time from arrival to first token, over requests."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
     return percentile_of_mixture(PERCENTILE_point, parts)
 
 
@@ -138,7 +122,6 @@ def RULE_latency_spread(
     RULE_prefill_sojourn,
     RULE_arrival_share,
     front_end_time,
-    cache_transfer_time,
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
@@ -148,7 +131,7 @@ def RULE_latency_spread(
         [(at(RULE_arrival_share, arrival=k), *unpacked(at(RULE_prefill_sojourn, arrival=k))) for k in ARRIVALS]
     )
     mean, variance, third = added(first, [further * moment for moment in later])
-    return packed(front_end_time + cache_transfer_time + mean, variance, third)
+    return packed(front_end_time + mean, variance, third)
 
 
 def percentile(point, spread):
@@ -156,53 +139,13 @@ def percentile(point, spread):
     return at_deviation(point, *shape(spread))
 
 
-@alternative(
-    of="time_per_output_token_PERCENTILE",
-    by="batch_rule",
-    label=FIXED,
-    unit="s",
-    source="pope2022inference",
-    family=PERCENTILES,
-)
-def LABEL_time_per_output_token_PERCENTILE(time_per_output_token):
-    """PERCENTILE of the time between tokens: its mean, as requests do not arrive."""
-    return time_per_output_token
-
-
-@alternative(
-    of="time_per_output_token_PERCENTILE",
-    by="batch_rule",
-    label=MOVING,
-    unit="s",
-    source="johnson1949",
-    family=PERCENTILES,
-)
+@percentile_of("time_per_output_token", "johnson1949")
 def LABEL_token_time_PERCENTILE(LABEL_token_time_spread, PERCENTILE_point):
     """PERCENTILE of the mean time between the tokens of a request, over requests."""
     return percentile(PERCENTILE_point, LABEL_token_time_spread)
 
 
-@alternative(
-    of="request_latency_PERCENTILE",
-    by="batch_rule",
-    label=FIXED,
-    unit="s",
-    source="pope2022inference",
-    family=PERCENTILES,
-)
-def LABEL_request_latency_PERCENTILE(request_latency):
-    """PERCENTILE of the time to the last token: its mean, as requests do not arrive."""
-    return request_latency
-
-
-@alternative(
-    of="request_latency_PERCENTILE",
-    by="batch_rule",
-    label=MOVING,
-    unit="s",
-    source="johnson1949",
-    family=PERCENTILES,
-)
+@percentile_of("request_latency", "johnson1949")
 def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point, time_to_first_token_PERCENTILE, decode_steps):
     """PERCENTILE of the time from the arrival of a request to its last token, over requests.
 
@@ -215,25 +158,15 @@ def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point, time_to_fir
 # ---- limits ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="limited_first_token_time", by="limit_statistic", label="mean", unit="s", source="zhong2024distserve")
-def mean_limited_first_token_time(time_to_first_token):
-    """Time to the first token that a limit is for: the mean."""
-    return time_to_first_token
-
-
-@alternative(of="limited_first_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve")
+@alternative(of="limited_first_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve",
+             others={"mean": "time_to_first_token"})  # fmt: skip
 def LABEL_limited_first_token_time(time_to_first_token_LABEL):
     """Time to the first token that a limit is for: a percentile."""
     return time_to_first_token_LABEL
 
 
-@alternative(of="limited_token_time", by="limit_statistic", label="mean", unit="s", source="zhong2024distserve")
-def mean_limited_token_time(time_per_output_token):
-    """Time between tokens that a limit is for: the mean."""
-    return time_per_output_token
-
-
-@alternative(of="limited_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve")
+@alternative(of="limited_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve",
+             others={"mean": "time_per_output_token"})  # fmt: skip
 def LABEL_limited_token_time(time_per_output_token_LABEL):
     """Time between tokens that a limit is for: a percentile over requests."""
     return time_per_output_token_LABEL
@@ -253,14 +186,13 @@ def LABEL_keeping_requests_share(
     LABEL_arrival_share,
     LABEL_prefill_sojourn,
     front_end_time,
-    cache_transfer_time,
     LABEL_token_time_spread,
     time_to_first_token_limit,
     time_per_output_token_limit,
     decode_steps,
 ):
     """Part of the requests that keep both limits: one limit is kept as often by those that keep the other."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
     first = share_of_mixture(time_to_first_token_limit, parts)
     later = share_below(time_per_output_token_limit, *shape(LABEL_token_time_spread))
     return first * xp.where(decode_steps > 0, later, 1.0)

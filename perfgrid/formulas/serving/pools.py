@@ -134,15 +134,10 @@ def decode_capacity(pool_batch, pool_decode_time):
     return pool_batch / pool_decode_time
 
 
-@alternative(of="decode_target", by="batch_rule", label="rate", unit="1/s", source="little1961")
-def rate_decode_target(request_rate):
-    """Requests per second that the decode pool is asked for, by load: the arrivals."""
-    return request_rate
-
-
-@alternative(of="decode_target", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
+@alternative(of="decode_target", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva",
+             others={"rate": "request_rate"})  # fmt: skip
 def clients_decode_target(active_clients, loop_other_time, loop_queue_by_batch):
-    """Requests per second that the decode pool is asked for, by load: those of the loop with such a batch."""
+    """Requests per second that the decode pool is asked for, by load: arrivals, or the loop with such a batch."""
     return active_clients / (loop_other_time + loop_queue_by_batch)
 
 
@@ -197,16 +192,11 @@ def loop_rate_bound(active_clients, prefill_limit, decode_capacity, pool_decode_
     return xp.minimum(prefill_limit, smallest(xp.maximum(decode_capacity, unqueued), "load"))
 
 
-@alternative(of="prompt_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+@alternative(of="prompt_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
+             others={"clients": "loop_rate_bound"})  # fmt: skip
 def rate_prompt_rate(request_rate, prefill_limit):
     """Prompts per second of the prefill pool: those that arrive, at most as many as it computes."""
     return xp.minimum(request_rate, prefill_limit)
-
-
-@alternative(of="prompt_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
-def clients_prompt_rate(loop_rate_bound):
-    """Prompts per second of the prefill pool, by the bounds of the loop."""
-    return loop_rate_bound
 
 
 @formula(unit="s", source="zhong2024distserve")

@@ -8,11 +8,10 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 
 from perfgrid.catalog.number_formats import NUMBER_FORMATS, WIDE
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.transformer.parameters import router_columns
 
-PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
     **dict.fromkeys(("qkv", "query_up", "key_up", "value_up", "attention_output"), "attention"),
     **dict.fromkeys(("ffn_up", "ffn_down"), "ffn"),
@@ -22,12 +21,19 @@ PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
 }
 NEVER_QUANTISED = ("logits", "router")
 
-
-@synonym(of="PRODUCT_result_size", workload="inference", unit="byte", source="pope2022inference", family=PRODUCTS)
-def inference_PRODUCT_result_size(activation_size):
-    """Bytes that a PRODUCT kernel writes per element."""
-    return activation_size
-
+FORMULAS = synonyms(
+    {
+        "gemm_result_size": (
+            "activation_size",
+            "byte",
+            "pope2022inference",
+            "Bytes that it writes per element.",
+        ),
+        "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
+        "gemm_weight_size": ("product_weight_size", "byte", "lin2023awq", "Bytes of one weight in memory, by product."),
+    },
+    workload="inference",
+)
 
 # ---- which attention ------------------------------------------------------------------------------------------------
 
@@ -230,12 +236,6 @@ def published_unquantised_products(product_weight_size):
 def serving_gemm_operand_size(operand_size, head_size, unquantised_products):
     """Bytes of one operand element as the matrix units take it, by product."""
     return operand_size * (1 - unquantised_products) + head_size * unquantised_products
-
-
-@synonym(of="gemm_weight_size", workload="inference", unit="byte", source="lin2023awq")
-def serving_gemm_weight_size(product_weight_size):
-    """Bytes of one weight in memory, by product."""
-    return product_weight_size
 
 
 @alternative(of="gemm_matrix_rate", by="workload", label="inference", unit="FLOP/s", source="micikevicius2022fp8")

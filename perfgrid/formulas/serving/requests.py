@@ -11,6 +11,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import INNER, at, table
 
+LEAST_BUDGET = 0.05  # part of the tokens of an iteration that steps leave to prompts at least
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -88,9 +89,19 @@ def accepted_tokens(draft_tokens, draft_acceptance):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prefill_passes(prefill_sequences, computed_prompt_tokens, cp, prefill_chunk_tokens):
-    """Passes in which the prompts of one group are computed, at most so many tokens at once on one rank."""
-    return xp.maximum(xp.ceil(prefill_sequences * computed_prompt_tokens / cp / prefill_chunk_tokens * (1 - 1e-6)), 1.0)
+def prompt_budget(prefill_chunk_tokens, cp, mixed_iterations, group_batch, step_tokens):
+    """Tokens of prompts for which an iteration has room: of all, what the steps beside them leave."""
+    whole = prefill_chunk_tokens * cp
+    return xp.maximum(whole - mixed_iterations * group_batch * step_tokens, LEAST_BUDGET * whole)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prefill_passes(prefill_sequences, computed_prompt_tokens, prompt_budget):
+    """Full passes in which the prompts of one group are computed, at most so many tokens at once on one rank.
+
+    No whole number: what a prompt leaves of its last pass is for the next one.
+    """
+    return xp.maximum(prefill_sequences * computed_prompt_tokens / prompt_budget, 1.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -144,12 +155,6 @@ def position_weight(decoded_positions, filling_positions):
     filling = filling_positions / decoded_positions
     parts = [part * float(w) / 2 for part in (filling, 1 - filling) for w in WEIGHTS]
     return table("position", **dict(zip(INNER.labels["position"], parts, strict=True)))
-
-
-@formula(unit="1", source="kwon2023vllm")
-def mean_context(prompt_tokens, output_tokens, output_variation):
-    """Tokens of one running request in the cache, mean over its life."""
-    return prompt_tokens + output_tokens * (1 + output_variation**2) / 2
 
 
 @formula(unit="1", source="kwon2023vllm")

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES
+from .batching import ENDED, NODES
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -18,17 +18,14 @@ def given_loaded_step_time(decode_step_time):
     return at(decode_step_time, load=NODES[0])
 
 
-@alternative(
-    of="loaded_step_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="little1961"
-)
+@alternative(of="loaded_step_time", by="batch_rule", label=ENDED, unit="s", source="little1961")
 def LABEL_loaded_step_time(
-    replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time, pools_are_separate
+    replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time
 ):
     """Time from step to step of a running sequence, prompts of others included: what Little's law leaves."""
     under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
     shared = xp.maximum(under_way - first_time, 0.0) / (xp.maximum(decode_steps, 1.0) + rounds_ahead)
-    alone = (pools_are_separate > 0) | (decode_steps == 0)
-    return xp.where(alone, at(decode_step_time, load=NODES[0]), shared)
+    return xp.where(decode_steps > 0, shared, at(decode_step_time, load=NODES[0]))
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="clients", unit="s", source="little1961")
@@ -50,18 +47,11 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
-def given_queueing_time():
-    """Wait of a request before its prefill: none is counted where a batch starts together."""
-    return 0.0
-
-
-@alternative(
-    of="queueing_time", by="batch_rule", label=("concurrency", "memory", "run"), unit="s", source="vllm2026async"
-)
-def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead, pools_are_separate):
+@alternative(of="queueing_time", by="batch_rule", label=ENDED, unit="s", source="vllm2026async",
+             others={"given": 0.0})  # fmt: skip
+def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead):
     """Wait of a request from the moment that a place is free: for what a host put together ahead."""
-    return rounds_ahead * (1 - pools_are_separate) * loaded_step_time
+    return rounds_ahead * loaded_step_time
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
@@ -70,44 +60,19 @@ def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
     return front_end_time + free_wait + crowd_share * (crowd_wait - free_wait)
 
 
-@alternative(of="prefilling_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
-def shared_prefilling_replicas(dp):
-    """Replicas that compute prefills: all."""
-    return dp
-
-
-@alternative(of="prefilling_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
-def separate_prefilling_replicas(dp, separate_prefill_device_share):
-    """Replicas that compute prefills: those of their pool."""
-    return dp * separate_prefill_device_share
-
-
 @formula(unit="1", source="little1961")
 def occupied_share(request_rate, request_capacity):
     """Part of the time in which a replica has a sequence to decode: at low rates one after the other."""
     return xp.minimum(request_rate / at(request_capacity, load=NODES[0]), 1.0)
 
 
-@alternative(of="cache_transfer_time", by="pools", label="shared", unit="s", source="zhong2024distserve")
-def shared_cache_transfer_time():
-    """Time in which the cache of a prompt moves to the decoding devices: it stays where it is."""
-    return 0.0
-
-
-@alternative(of="cache_transfer_time", by="pools", label="separate", unit="s", source="zhong2024distserve")
-def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth, tier_transfer_latency):
-    """Time in which the cache of a prompt moves to the decoding devices, all adapters of a replica side by side."""
-    bandwidth = at(tier_bandwidth, tier="scale_out") * tp * cp * pp
-    return prompt_cache_memory / bandwidth + at(tier_transfer_latency, tier="scale_out")
-
-
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(first_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
+def time_to_first_token(first_time, mean_prefill_ratio, queueing_time):
     """Mean time from arrival to first token; by the rule given, of prompts that arrive together.
 
     By the others a request waits for the iterations that hold its own prompt, beside others that came in a step.
     """
-    return queueing_time + first_time * mean_prefill_ratio + cache_transfer_time
+    return queueing_time + first_time * mean_prefill_ratio
 
 
 @formula(unit="s", source="pope2022inference")

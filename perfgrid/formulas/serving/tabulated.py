@@ -11,6 +11,11 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import INNER, at, table
 
 NODES = INNER.labels["load"]
+TIMES = (  # that are read at other batches than the tabulated ones
+    *("decode_step_time", "iteration_time", "filled_prefill_time", "lone_first_time"),
+    *("others_added_time", "crowded_added_time", "round_hold_time", "next_prompt_time"),
+)
+NUMBERS = ("step_growth", "further_share", "other_prompts")
 LEVEL = 1e-4  # relative rise of the capacity below which a larger batch counts as none
 
 
@@ -22,18 +27,6 @@ def by_node(values):
 def along(values):
     """One value for each of the tabulated batches."""
     return table("load", **dict(zip(NODES, values, strict=True)))
-
-
-def slopes(values, places):
-    """Slopes of a line from each of rising places to the next."""
-    steps = zip(pairwise(values), pairwise(places), strict=True)
-    return [(b - a) / xp.maximum(q - p, 1e-9 * q) for (a, b), (p, q) in steps]
-
-
-def risen(place, places, slopes):
-    """How far a line of these slopes rises from its lowest place to another, at most to its highest."""
-    passed = [xp.minimum(place, one) for one in places]
-    return sum(slope * (high - low) for slope, (low, high) in zip(slopes, pairwise(passed), strict=True))
 
 
 @formula(unit="1", source="little1961")
@@ -74,24 +67,33 @@ def met_batch(request_rate, request_spacing, inverse_rise, places):
     return 1 / inverse
 
 
-@formula(unit="s", source="little1961")
-def step_time_slope(decode_step_time, node_batch):
-    """Slope of the time of a step by the batch, from a tabulated batch to the next, by load."""
-    return along([*slopes(by_node(decode_step_time), by_node(node_batch)), 0.0 * at(decode_step_time, load=NODES[0])])
+def slopes(values, node_batch):
+    """Slopes of a line from each tabulated batch to the next, by load."""
+    values, batches = by_node(values), by_node(node_batch)
+    steps = zip(pairwise(values), pairwise(batches), strict=True)
+    return along([*((b - a) / xp.maximum(q - p, 1e-9 * q) for (a, b), (p, q) in steps), 0.0 * values[0]])
 
 
-@formula(unit="1", source="halfin1981")
-def step_growth_slope(step_growth, node_batch):
-    """Slope of the growth of a step by the batch, from a tabulated batch to the next, by load."""
-    return along([*slopes(by_node(step_growth), by_node(node_batch)), 0.0 * at(step_growth, load=NODES[0])])
+@formula(unit="s", source="little1961", family={"TIME": TIMES})
+def TIME_slope(TIME, node_batch):
+    """Slope of the TIME by the batch, from a tabulated batch to the next, by load."""
+    return slopes(TIME, node_batch)
+
+
+@formula(unit="1", source="little1961", family={"NUMBER": NUMBERS})
+def NUMBER_slope(NUMBER, node_batch):
+    """Slope of the NUMBER by the batch, from a tabulated batch to the next, by load."""
+    return slopes(NUMBER, node_batch)
 
 
 def at_batch(batch, values, slopes, node_batch):
     """The value at a batch of a replica, on straight lines between the tabulated ones."""
-    return at(values, load=NODES[0]) + risen(batch, by_node(node_batch), by_node(slopes)[:-1])
+    passed = pairwise(xp.minimum(batch, node) for node in by_node(node_batch))
+    rises = zip(by_node(slopes)[:-1], passed, strict=True)
+    return at(values, load=NODES[0]) + sum(slope * (high - low) for slope, (low, high) in rises)
 
 
-def at_met_batch(met_batch, values, node_batch):
-    """The value at the batch that arrivals meet, on straight lines between the tabulated ones."""
-    lines = along([*slopes(by_node(values), by_node(node_batch)), 0.0 * at(values, load=NODES[0])])
-    return at_batch(met_batch, values, lines, node_batch)
+@formula(unit="s", source="little1961")
+def met_step_time(met_batch, decode_step_time, decode_step_time_slope, node_batch):
+    """Time of a step of the batch that arrivals meet."""
+    return at_batch(met_batch, decode_step_time, decode_step_time_slope, node_batch)

@@ -76,28 +76,19 @@ def gathered_spread(gathered_prompts, prefill_moment):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def gathered_tokens(gathered_prompts, computed_prompt_tokens, mean_prefill_ratio, cp):
-    """Tokens of these prompts on one rank."""
-    return gathered_prompts * computed_prompt_tokens * mean_prefill_ratio / cp
-
-
-@formula(unit="1", source="agrawal2024sarathi")
-def prompt_budget(prefill_chunk_tokens, prompts_beside_steps, group_batch, step_tokens, load_weight):
-    """Prompt tokens of one rank for which an iteration has room, in mixed ones beside the steps of the others."""
-    decoded = prompts_beside_steps * weighed(group_batch, load_weight) * step_tokens
-    return xp.maximum(prefill_chunk_tokens - decoded, LEAST_TOKENS * prefill_chunk_tokens)
+def gathered_tokens(gathered_prompts, computed_prompt_tokens, mean_prefill_ratio):
+    """Tokens of these prompts."""
+    return gathered_prompts * computed_prompt_tokens * mean_prefill_ratio
 
 
 # ---- their time -----------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def prompting_gap_time(
-    round_added_time, crowding, filling, prefill_passes, prompts_beside_steps, mean_prefill_ratio, load_weight
-):
+def prompting_gap_time(crowded_added_time, prefill_passes, prompts_beside_steps, mean_prefill_ratio, load_weight):
     """Mean time that prompts add to a gap with some: mixed, of one iteration; else of all that have come."""
-    prompts = xp.where(prompts_beside_steps > 0, filling, crowding * prefill_passes)
-    return weighed(round_added_time * prompts * mean_prefill_ratio, load_weight)
+    passes = xp.where(prompts_beside_steps > 0, 1.0, prefill_passes)
+    return weighed(crowded_added_time * passes * mean_prefill_ratio, load_weight)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -108,11 +99,11 @@ def prompting_gap_share(loaded_step_time, gap_step_time, prompting_gap_time, dec
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def prompt_token_time(busy_time, communication_time, going_on, chunk_tokens, load_weight):
+def prompt_token_time(busy_time, communication_time, going_on, chunk_tokens, cp, load_weight):
     """Time of the devices that one more prompt token adds to an iteration."""
     device = busy_time + communication_time
     own, beside = in_pass(device, "prefill"), in_pass(device, "decode")
-    return weighed(xp.maximum(own - going_on * beside, 1e-3 * own) / chunk_tokens, load_weight)
+    return weighed(xp.maximum(own - going_on * beside, 1e-3 * own) / (chunk_tokens * cp), load_weight)
 
 
 @formula(unit="s", source="sglang2025prefillgraph")
@@ -126,12 +117,6 @@ def launched_time(prefill_launches, prefill_launch_time, busy_time, communicatio
 def device_added_time(added_time, late_launch_time, load_weight):
     """Time that the mean prompts of an iteration add to it if devices do not wait for launches."""
     return weighed(added_time - in_pass(late_launch_time, "prefill"), load_weight)
-
-
-@formula(unit="1", source="narayanan2021")
-def held_groups(round_added_time, added_time, load_weight):
-    """Time that prompts add to a round of all groups of a pipeline over that of one iteration."""
-    return weighed(round_added_time / added_time, load_weight)
 
 
 @formula(unit="1", source="agrawal2024sarathi", family=PERCENTILES)
@@ -159,15 +144,15 @@ def gap_prompt_time_PERCENTILE(
     device_added_time,
     launched_time,
     chunk_tokens,
-    held_groups,
+    cp,
     load_weight,
 ):
     """Time that the prompts of the iteration at PERCENTILE of the gaps add to it."""
-    mixed = prompts_beside_steps > 0
-    tokens = xp.where(mixed, xp.minimum(gap_prompt_tokens_PERCENTILE, prompt_budget), gap_prompt_tokens_PERCENTILE)
-    passes = xp.maximum(tokens / prompt_budget, 1.0)
-    beyond = prompt_token_time * (tokens - weighed(chunk_tokens, load_weight))
-    return held_groups * xp.maximum(device_added_time + xp.maximum(beyond, passes * launched_time), 0.0)
+    most, come = weighed(prompt_budget, load_weight), gap_prompt_tokens_PERCENTILE
+    tokens = xp.where(prompts_beside_steps > 0, xp.minimum(come, most), come)
+    passes = xp.maximum(tokens / most, 1.0)
+    beyond = prompt_token_time * (tokens - cp * weighed(chunk_tokens, load_weight))
+    return xp.maximum(device_added_time + xp.maximum(beyond, passes * launched_time), 0.0)
 
 
 @formula(unit="s", source="agrawal2024sarathi", family=PERCENTILES)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
 from tests.inference.designs import evaluate
 
 from .__main__ import BOUNDS, Record, stored
@@ -36,10 +38,6 @@ def asked(record: Record) -> dict[str, Any]:
     }
     varies = lengths["prompt_variation"] + lengths["output_variation"] > 0
     design |= {"length_distribution": lengths["family"] if varies else "constant"}
-    if "replicas" in record:
-        counts, ranks = record["replicas"], lockstep_ranks(design)
-        design |= {"pools": "separate", "dp": float(sum(counts.values()) * ranks)}
-        design |= {"prefill_replicas": float(counts["prefill"] * ranks)}
     if load["kind"] == "open":
         return design | {"batch_rule": "rate", "request_rate": load["rate"]}
     if load["kind"] == "clients":
@@ -48,8 +46,35 @@ def asked(record: Record) -> dict[str, Any]:
     return design | {"batch_rule": "concurrency", "batch": float(load["places"])}
 
 
+def pooled(record: Record) -> dict[str, float]:
+    """The mean times of a system of two pools, each evaluated alone and joined."""
+    known, design, ranks = load_catalog(), asked(record), lockstep_ranks(record["design"])
+    tables = {n: [design.pop(n)] for n in ("model", "device", "software")} | {"topology": ["rail-optimized"]}
+    layout = {n: [int(design.pop(n, 1.0))] for n in ("tp", "pp", "ep", "etp")}
+    design.pop("dp", None)
+    own = {n: v for n, v in design.items() if known.variables[n].of in ("software", "device")}
+    each = int(layout["tp"][0] * layout["pp"][0]) * ranks
+    content = {"outputs": list(NAMES.values()), "dtype": "float64", "axes": tables, "overrides": own}
+    content["workload_parameters"] = {n: v for n, v in design.items() if n not in own}
+    content |= {
+        pool: {"axes": {"parallelism": layout | {"devices": [each * count]}}}
+        for pool, count in record["replicas"].items()
+    }
+    found = pg.evaluate(pg.join_pools(content))
+    return {name: float(found[name].squeeze()) for name in NAMES.values()}
+
+
 def errors(record: Record) -> np.ndarray:
-    """Prediction over simulation minus 1 by time and percentile; NaN where the simulation is not narrow enough."""
+    """Prediction over simulation minus 1 by time and percentile; NaN where the simulation is not narrow enough.
+
+    Of two pools there are means, which stand in the place of p50.
+    """
+    if "replicas" in record:
+        means, rows = pooled(record), np.full((len(NAMES), len(BOUNDS)), np.nan)
+        for row, (time, name) in zip(rows, NAMES.items(), strict=True):
+            value, half = record["measures"][time]["mean"]
+            row[0] = means[name] / value - 1 if value and half <= BOUNDS["p50"] / 3 * value else np.nan
+        return rows
     found = evaluate(*(f"{name}_{p}" for name in NAMES.values() for p in BOUNDS), **asked(record))
     rows = []
     for time, name in NAMES.items():
