@@ -77,13 +77,13 @@ def test_percentiles_are_in_order(rule):
 
 
 def simulated():
-    """Systems that can be asked: no clients of two pools, which formulas refuse."""
-    return [r for r in stored() if (r["structure"], r["load"]["kind"]) != ("pools", "clients")]
+    """Systems of one pool."""
+    return [record for record in stored() if record["structure"] != "pools"]
 
 
 def test_gaps_are_those_of_simulated_iterations():
     """Replicas, quick to be evaluated; `test_gaps_of_all_simulated_systems` has the others."""
-    found = errors([r for r in simulated() if r["structure"] == "replica"][::2])
+    found = errors([r for r in simulated() if r["structure"] == "replica"][::4])
     assert len(found) > 20
     assert within(found).min() >= 0.75
     assert np.abs(np.median(found, axis=0)).max() < 0.05
@@ -91,7 +91,7 @@ def test_gaps_are_those_of_simulated_iterations():
 
 @pytest.mark.slow
 def test_gaps_of_all_simulated_systems():
-    """0.82, 0.78 and 0.76 of 293 systems within 10, 15 and 25 % when it was written."""
+    """0.87, 0.81 and 0.80 of 430 systems within 10, 15 and 25 % when it was written."""
     found = errors(simulated())
-    assert np.all(within(found) >= (0.75, 0.7, 0.7))
+    assert np.all(within(found) >= (0.83, 0.77, 0.75))
     assert np.abs(np.median(found, axis=0)).max() < 0.03
