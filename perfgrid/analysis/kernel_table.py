@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,7 @@ from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
 from .best_design import best_design
+from .iteration_times import IterationTimes, iteration_times
 
 PHASES = INNER.labels["phase"]
 PASSES = INNER.labels["pass"]
@@ -76,11 +78,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelList:
-    """The kernels of one design, its labels, and the constraints that it violates."""
+    """The kernels of one design, its labels, and the constraints that it violates; of serving, times of iterations."""
 
     point: Mapping[str, Any]
     violated: tuple[Violated, ...]
     kernels: tuple[Kernel, ...]
+    surface: Callable[[], IterationTimes] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def iterations(self) -> IterationTimes | None:
+        """T(b, c) of a serving engine, worked out when first asked for; None of training."""
+        return self.surface() if self.surface else None
 
 
 def kernels(
@@ -102,7 +110,8 @@ def kernels(
     -------
     KernelList
         ``kernels`` (name, part, runs, and by phase ``time`` in seconds and the limiting resource ``bound_by``), the
-        ``point`` and the constraints ``violated`` there. Recomputation repeats forward phases.
+        ``point`` and the constraints ``violated`` there. Recomputation repeats forward phases. Of serving also
+        ``iterations``: the time of an iteration by sequences that decode and by prompt tokens (`IterationTimes`).
 
     Raises
     ------
@@ -139,7 +148,8 @@ def kernels(
     ]
     graph, values = replay_point(registry, space, passes if serving else training, index, choices)
     found = _passes(values) if serving else _layers(values, tables)
-    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
+    surface = partial(iteration_times, registry, space, index, choices) if serving else None
+    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found), surface)
 
 
 def _label(space: Space, name: str, index: tuple[int, ...]) -> str:

@@ -25,7 +25,7 @@ from perfgrid.study.tables import usual_entries
 from .amounts import FOLLOWS, taken_of_model
 from .effects import without_effect
 from .fitting import devices_that_fit, short_of_devices
-from .question import RENT, Question
+from .question import RENT, Question, option_of
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
 from .stacks import stacks_alike
@@ -58,7 +58,7 @@ def answered(
     ``origins`` of its inputs, as of `ledger`.
     """
     study = build_study(content, "the question", asked.catalog)
-    stated = _named(asked, origins or {}, study.implied)
+    stated = _named(asked, study.file.workload, origins or {}, study.implied)
     known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against)
@@ -118,10 +118,11 @@ def answered(
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 
 
-def _named(asked: Question, origins: Mapping[str, Origin], implied: Iterable[str]) -> dict[str, Origin]:
+def _named(asked: Question, workload: str, origins: Mapping[str, Origin], implied: Iterable[str]) -> dict[str, Origin]:
     """Where inputs come from, with the tables and prices that the question states and what a price implies."""
     tables = {"topology": asked.topology, "software": asked.software}
-    found: dict[str, Origin] = {t: ("stated", f"--{t}") for t, name in tables.items() if name is not None}
+    stated = {table: option_of(table, workload) for table, name in tables.items() if name is not None}
+    found: dict[str, Origin] = {table: ("stated", f"--{option}") for table, option in stated.items()}
     paid: dict[str, Origin] = {RENT.name: ("stated", "--price")}
     paid |= {name: ("implied", f"--price: {FOLLOWS[name]}") for name in implied}
     return dict(origins) | found | (paid if asked.rents else {})

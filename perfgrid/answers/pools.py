@@ -22,6 +22,7 @@ from .amounts import taken_of_model
 from .entries import separated
 from .question import Question, format_of, objective, question, stated
 from .serve import COST, PER_DEVICE, lengths_of
+from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 COUNTED = (*DEGREES, "dp", "workers", "batch")
@@ -59,7 +60,7 @@ def serve_pools(
     clients: int | str | None = None,
     precision: str | None = None,
     topology: str | None = None,
-    software: str | None = None,
+    engine: str | None = None,
     minimize: str | None = None,
     maximize: str | None = None,
     catalog: Catalog | str | Path | None = None,
@@ -78,7 +79,8 @@ def serve_pools(
     devices = stated(devices, "devices", "devices")
     own_pools = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
     named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
-    asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
+    asked = question(model, list(dict.fromkeys(named)), devices, topology, engine_named(engine, None), catalog)
+    check_serves(asked)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking = (
@@ -115,7 +117,7 @@ def serve_pools(
         "title": study.file.title,
         "objective": decisive,
         "sense": "minimize" if least else "maximize",
-        "question": asked.stated(**values),
+        "question": asked.stated("inference", **values),
         "assumptions": [f"{option}: {value}" for option, value in taken.items()],
         "units": {name: unit for name, unit in units.items() if unit != "1"},
     }

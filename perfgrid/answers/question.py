@@ -169,12 +169,13 @@ class Question:
         """What the question left open, and what was taken: by the option that changes it."""
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
-        taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
+        taken = {option_of(t, workload): ", ".join(dict.fromkeys(usual[t])) for t, n in stated.items() if n is None}
         return taken | ({} if self.rents else {"price": paid(self.catalog, self.devices)})
 
-    def stated(self, **more: Any) -> dict[str, Any]:
+    def stated(self, workload: str = "training", **more: Any) -> dict[str, Any]:
         """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
-        usual = {"topology": self.topology, "software": self.software, "price": list(self.rents) or None}
+        usual = {"topology": self.topology, option_of("software", workload): self.software}
+        usual |= {"price": list(self.rents) or None}
         return {"model": self.model.name, "on": list(self.devices), "devices": list(self.sizes)} | more | usual
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
@@ -244,6 +245,11 @@ def question(
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
     sized, kept = tuple(map(int, sizes)), tuple(remarks)
     return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
+
+
+def option_of(table: str, workload: str) -> str:
+    """The option that names an entry of a table: of serving, software is an engine."""
+    return "engine" if (table, workload) == ("software", "inference") else table
 
 
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:

@@ -48,6 +48,7 @@ DECIDE = {  # as what decides, where the first column alone does not say it
 }
 OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
+GAPS = {"time_per_output_token": "inter_token_latency"}  # whose percentiles follow those of a quantity
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
 MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
 TIED = " (within the error)"
@@ -209,11 +210,12 @@ def _value(group: xr.Dataset, quantity: str, objective: str) -> str:
 
 
 def _percentiles(group: xr.Dataset, quantity: str) -> Iterator[str]:
-    """The percentiles of a quantity in a common unit, if the answer has them."""
-    names = [name for name in (f"{quantity}_{percentile}" for percentile in PERCENTILES) if name in group]
-    if names:
-        unit, texts = column([group[name].item() for name in names], group[names[0]].attrs["units"])
-        yield f"{', '.join(f'{p} {t.strip()}' for p, t in zip(PERCENTILES, texts, strict=True))} {unit}"
+    """The percentiles of a quantity in a common unit, and of the gaps between tokens, if the answer has them."""
+    for own, word in ((quantity, ""), (GAPS.get(quantity, ""), "gaps ")):
+        names = [name for name in (f"{own}_{percentile}" for percentile in PERCENTILES) if name in group]
+        if names:
+            unit, texts = column([group[name].item() for name in names], group[names[0]].attrs["units"])
+            yield f"{word}{', '.join(f'{p} {t.strip()}' for p, t in zip(PERCENTILES, texts, strict=True))} {unit}"
 
 
 def _peak(group: xr.Dataset, quantity: str) -> str:

@@ -14,6 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 from .answer import answered
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, objective, plain, powers, question, stated
+from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
@@ -39,7 +40,7 @@ OUTPUTS = (
     "cost_per_device_hour",
 )
 STATISTICS = ("p50", "p90", "p99")
-SPREAD = ("time_to_first_token", "time_per_output_token", "request_latency")  # of which answers state these, too
+SPREAD = ("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency")  # of these
 PROMPT, OUTPUT = 1000, 500  # tokens, if none are stated
 PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
@@ -62,11 +63,12 @@ def serve(
     statistic: str = "mean",
     precision: str | None = None,
     topology: str | None = None,
-    software: str | None = None,
+    engine: str | None = None,
     minimize: str | None = None,
     maximize: str | None = None,
     price: float | str | Sequence[float | str] | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
+    software: str | None = None,
 ) -> xr.Dataset:
     """The best deployment to serve a model, for every device.
 
@@ -95,8 +97,12 @@ def serve(
     precision
         Of weights, cache and matrix products: bf16, fp8, ... Default: weights as published, products in 8 bits where
         weights have these and the device multiplies them, otherwise in 16 bits, cache in 16 bits.
-    topology, software
-        Default: those in which each device is mostly used.
+    topology
+        Default: that in which each device is mostly sold.
+    engine
+        vllm, sglang, tensorrt-llm, ..., also with a version ("vLLM 0.11"); brackets state its policy:
+        "sglang[prefill_first=false]". Default: that with which each device is mostly used. ``software`` is its
+        former name.
     minimize, maximize
         The quantity that decides. Default: most tokens per second of a device; with a rate least cost of tokens, and of
         one number of devices, whose layouts all cost the same, least time to the last token.
@@ -114,8 +120,8 @@ def serve(
     Raises
     ------
     PerfgridError
-        For an unknown name, with the nearest ones, an illegal value, a rate beside a number of clients, and requests or
-        a percentile without what makes them.
+        For an unknown name, with the nearest ones, software that serves no models, an illegal value, a rate beside a
+        number of clients, and requests or a percentile without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
     prompt = cast(int | None, stated(prompt, "prompt_tokens", "prompt"))
@@ -158,8 +164,10 @@ def serve(
             f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
         )
     asked = question(
-        model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
+        *(model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology),
+        *(engine_named(engine, software), catalog, price),
     )
+    check_serves(asked)
     weighed = rate is not None
     usual = (COST if len(asked.sizes) > 1 else LATENCY) if weighed else PER_DEVICE
     decisive, least = objective(minimize, maximize, usual, weighed)
@@ -225,7 +233,7 @@ def serve(
     origins |= of_all((axis for axis in axes if axis not in ("model", "system")), sizes)
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
-    details, whole = ", ".join(words), asked.stated(**values)
+    details, whole = ", ".join(words), asked.stated("inference", **values)
     return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
 
 

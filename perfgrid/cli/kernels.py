@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
+from perfgrid.analysis.iteration_times import IterationTimes
 from perfgrid.analysis.kernel_table import kernels
 from perfgrid.analysis.number_text import column, header
 from perfgrid.analysis.text import point_lines
@@ -31,7 +33,8 @@ def kernels_command(
     if as_json:
         violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
         rows = [asdict(kernel) for kernel in found.kernels]
-        print_json({"point": found.point, "violated": violated, "kernels": rows})
+        iterations = {} if found.iterations is None else {"iterations": _json(found.iterations)}
+        print_json({"point": found.point, "violated": violated, "kernels": rows} | iterations)
         return
     for line in point_lines(found.point, found.violated, INNER):
         out.print(line, indent="  ")
@@ -47,3 +50,36 @@ def kernels_command(
         bounds = [kernel.bound_by[phase] if kernel.time[phase] else "" for kernel in found.kernels]
         columns[header(phase, unit)] = [f"{t:>{width}} {b}" for t, b in zip(times, bounds, strict=True)]
     print_table(columns, list(zip(*columns.values(), strict=True)), drop=("part", "runs"))
+    if found.iterations is not None:
+        _print_iterations(found.iterations)
+
+
+def _json(found: IterationTimes) -> dict[str, Any]:
+    """Times of iterations as plain values, null where there is none."""
+    times = [[time if why else None for time, why in zip(*row, strict=True)] for row in _rows(found)]
+    bounds = [[why or None for why in row] for row in found.bound_by]
+    return {"decoding": found.decoding, "prompting": found.prompting, "time": times, "bound_by": bounds}
+
+
+def _rows(found: IterationTimes) -> list[tuple[tuple[float, ...], tuple[str, ...]]]:
+    return list(zip(found.time, found.bound_by, strict=True))
+
+
+def _print_iterations(found: IterationTimes) -> None:
+    """The table T(b, c): a row for each number of sequences, a column for each number of prompt tokens."""
+    every = [time if why else "" for row in _rows(found) for time, why in zip(*row, strict=True)]
+    unit, texts = column(every, "s")
+    width, shown = max(map(len, texts)), iter(texts)
+    out.print()
+    out.print(
+        f"{header('an iteration', unit)}: sequences that decode beside prompt tokens, and what most of it waits for"
+    )
+    rows = [
+        (f"{b}", *(f"{next(shown):>{width}} {why}" for why in bounds))
+        for b, bounds in zip(found.decoding, found.bound_by, strict=True)
+    ]
+    names = [f"{tokens} tokens" for tokens in found.prompting]
+    shown_rows = [row for row, bounds in zip(rows, found.bound_by, strict=True) if any(bounds)]
+    print_table(["sequences", *names], shown_rows, keys=1)
+    if not found.mixed and any(found.decoding):
+        out.print("prompts have iterations of their own (prefill_first)")

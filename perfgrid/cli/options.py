@@ -97,6 +97,15 @@ Model = Annotated[str, Argument(help="Model of the catalog, or a config.json or 
 On = Annotated[str, Option("--on", help="Devices of the catalog, comma-separated.")]
 Topology = Annotated[str | None, Option(help="Default: that in which each device is mostly sold.")]
 Software = Annotated[str | None, Option(help="Default: that with which each device is mostly used.")]
+Engine = Annotated[
+    str | None,
+    Option(
+        "--engine",
+        "--software",
+        help="vllm, sglang, tensorrt-llm, ..., also 'vllm 0.11' or 'sglang[prefill_first=false]'. "
+        "Default: that with which each device is mostly used.",
+    ),
+]
 Assumptions = Annotated[
     bool,
     Option("--assumptions", help="Add every input: stated, implied or assumed, and by how much it moves the answer."),

@@ -26,6 +26,7 @@ from .options import (
     AsJson,
     Assumptions,
     CatalogFiles,
+    Engine,
     Launch,
     Maximize,
     Minimize,
@@ -35,7 +36,6 @@ from .options import (
     Price,
     RowsFile,
     SaveStudy,
-    Software,
     Topology,
     Wide,
 )
@@ -71,7 +71,7 @@ def serve_command(
         str | None, Option(help="Of weights, cache and products: bf16, fp8, ... Default: weights as published.")
     ] = None,
     topology: Topology = None,
-    software: Software = None,
+    engine: Engine = None,
     minimize: Minimize = None,
     maximize: Maximize = None,
     price: Price = None,
@@ -96,7 +96,7 @@ def serve_command(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
             | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
-            | {"clients": clients, "precision": precision, "topology": topology, "software": software}
+            | {"clients": clients, "precision": precision, "topology": topology, "engine": engine}
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
             launcher,
@@ -116,7 +116,7 @@ def serve_command(
         statistic=statistic,
         precision=precision,
         topology=topology,
-        software=software,
+        engine=engine,
         minimize=minimize,
         maximize=maximize,
         price=None if price is None else names_in(price),

@@ -60,6 +60,7 @@ from .serving import (
     rounds,
     shares,
     tabulated,
+    token_gaps,
 )
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
@@ -130,6 +131,7 @@ SERVING = (
         rounds,
         answering,
         percentiles,
+        token_gaps,
         bounds,
         shares,
         serving_energy,

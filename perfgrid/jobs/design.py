@@ -18,7 +18,7 @@ from .deploy import write_deployment, write_pools
 from .deployments import POOLS
 from .formats import USUAL, Format, formats, glossary
 from .job import Job
-from .write import OVERLAPS, Launch, limited, write_launch
+from .write import COMPARED, OVERLAPS, Launch, limited, write_launch
 
 LAYOUT = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
 OUTPUTS = {
@@ -129,12 +129,16 @@ def model_text(job: Job, catalog: Catalog) -> str:
 
 @dataclass(frozen=True)
 class Design:
-    """One design of a study: its quantities of the glossary, its model, device and software."""
+    """One design of a study: its quantities of the glossary, its model, device and software.
+
+    ``engine``: the software of the catalog behind an entry of the user's own.
+    """
 
     values: dict[str, Any]
     model: Entry
     device: str
     software: str
+    engine: str
 
 
 def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
@@ -160,9 +164,14 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
     if not entries["model"]:
         raise PerfgridError("the study names no model to launch")
     model = study.catalog.entry("model", entries["model"])
-    if stack := study.catalog.tables["software"].get(entries["software"]):
+    engine = entries["software"]
+    if stack := study.catalog.tables["software"].get(engine):
         found |= {n: 0 for n in OVERLAPS if stack.values[n] == 0}
-    return Design({n: v for n, v in found.items() if v != USUAL}, model, entries["device"], entries["software"])
+        own = {n: _plain(n, stack.values[n]) for n in stack.stated if n in COMPARED["inference"]}
+        found = own | found  # what brackets and own entries state of an engine
+        engine = stack.base if stack.stated and stack.base else engine
+    values = {n: v for n, v in found.items() if v != USUAL}
+    return Design(values, model, entries["device"], entries["software"], engine)
 
 
 def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
@@ -175,7 +184,7 @@ def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: st
         )
     design = design_at(study, labels)
     on, stack = _machine(design), f", predicted for {design.software}" if design.software else ""
-    form, title = _of_engine(form, design.software), f"{design.model.title}{on and f' on {on}'}{stack}"
+    form, title = _of_engine(form, design.engine), f"{design.model.title}{on and f' on {on}'}{stack}"
     return written(design.values | _domain(study.catalog, design), design.model, form, version, title)
 
 
@@ -195,7 +204,7 @@ def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, vers
     pools["decode"] = limited(pools["decode"] | {n: _plain(n, v) for n, v in both.items()}, last.values.get("dp", 1))
     on = " and ".join(f"{_machine(design)} for {pool}" for pool, design in found.items())
     title = f"{last.model.title} on {on}, predicted for {last.software}"
-    return write_pools(pools, last.model, _of_engine(form, last.software), version, title)
+    return write_pools(pools, last.model, _of_engine(form, last.engine), version, title)
 
 
 def _machine(design: Design) -> str:

@@ -21,6 +21,10 @@ TIERS = (
     (160 * 1024, 8192, 256, 512),
     (float("inf"), 16384, 512, 512),
 )
+# vLLM, EngineArgs.get_batch_defaults of a server (since 0.28): by the same, tokens and sequences of an iteration; A100
+# counts as a small one
+BUDGETS = ((70 * 1024, 2048, 256), (160 * 1024, 8192, 1024), (float("inf"), 16384, 1024))
+SMALL = "a100"
 LEAST_RESERVED = 10 * 1024  # MiB, of devices with more than LARGE
 LARGE = 60 * 1024
 BASE = 512
@@ -42,7 +46,10 @@ def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
     if job.domain:
         return _in_domains(job, known.get("scale_up_size"))
     capacity = known.get("hbm_capacity")
-    if job.format.software != "sglang" or "static_memory_fraction" in job.values or not isinstance(capacity, float):
+    if not isinstance(capacity, float):
+        return job
+    job = _with_budget(job, device, capacity / 2**20, catalog)
+    if job.format.software != "sglang" or "static_memory_fraction" in job.values:
         return job
     share = static_fraction(capacity / 2**20, job.values)
     why = f"default of SGLang for {capacity / 2**30:.4g} GiB and this layout, to be read in its log"
@@ -50,6 +57,27 @@ def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
     return replace(
         job, values=job.values | stated, assumed=[*job.assumed, ("static_memory_fraction", f"{share:g}", why)]
     )
+
+
+def _with_budget(job: Job, device: str, memory: float, catalog: Catalog) -> Job:
+    """A job with the tokens and sequences of an iteration that its engine takes on a device with so many MiB.
+
+    Where the files state nothing, and the engine's usual ones are others.
+    """
+    budget = {}
+    if job.format.software == "vllm":
+        tokens, sequences = next(row[1:] for row in BUDGETS if memory < row[0] or row[0] == BUDGETS[-1][0])
+        tokens, sequences = BUDGETS[0][1:] if device.startswith(SMALL) else (tokens, sequences)
+        budget = {"prefill_chunk_tokens": tokens, "batch_limit": sequences}
+    elif job.format.software == "sglang":
+        tokens = next(row[1] for row in TIERS if memory < row[0])
+        sharing = job.values.get("ep", 1) * job.values.get("etp", 1) // job.values.get("tp", 1)  # replicas of attention
+        budget = {"prefill_chunk_tokens": max(int(tokens // max(sharing, 1)), 1)}
+    usual = catalog.entry("software", job.format.software).values
+    budget = {name: value for name, value in budget.items() if name not in job.values and value != usual[name]}
+    why = f"default of {job.format.title} on {device}"
+    rows = [(name, str(value), why) for name, value in budget.items()]
+    return replace(job, values=job.values | budget, assumed=[*job.assumed, *rows])
 
 
 def _in_domains(job: Job, most: Any) -> Job:

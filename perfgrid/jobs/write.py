@@ -38,6 +38,7 @@ COMPARED = {
         *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),
         *("kv_precision", "weight_precision", "precision", "draft_tokens", "interleaved_batches"),
         *("cache_fraction", "memory_fraction", "static_memory_fraction", "cache_memory_limit", "context_limit"),
+        *("prefill_first", "chunked_prompts", "asynchronous_scheduling", "polling_steps"),
     ),
 }
 

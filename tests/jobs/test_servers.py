@@ -11,6 +11,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.formats import format_of
 from perfgrid.jobs.kinds import counted
+from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import verdict_of
 
@@ -42,7 +43,7 @@ def test_every_engine_has_four_public_launches():
 ALIKE = [  # of vLLM: spellings of one launch
     "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-model-len 16384 --gpu-memory-utilization 0.95",
     "vllm serve --tensor_parallel_size=2 Qwen/Qwen3-32B --max_model_len=16K --gpu_memory_utilization=0.95",
-    "vllm serve -tp 2 --enable-chunked-prefill Qwen/Qwen3-32B --max-model 16384 --gpu-memory-util 0.95",
+    "vllm serve -tp 2 --enable-auto-tool-choice Qwen/Qwen3-32B --max-model 16384 --gpu-memory-util 0.95",
     "vllm serve --trust-remote-code --no-enable-expert-parallel Qwen/Qwen3-32B -tp=2 -O3 --max-model-len 16384 "
     "--device-memory-utilization 0.95",
     "vllm serve --served-model-name a b --port 80 --model Qwen/Qwen3-32B -tp 2 --max-model-len 16384 "
@@ -195,3 +196,66 @@ spec:
 """
     why = {key: (value, reason) for key, value, reason in read_job(text).ignored}
     assert why["gpu.product"] == ("NVIDIA-H200", "names the machine: the device is that of --on")
+
+
+VLLM = "vllm serve Qwen/Qwen3-32B -tp 2"
+SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2"
+TRTLLM = "trtllm-serve Qwen/Qwen3-32B --tp_size 2 --extra_llm_api_options extra.yaml"
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        (VLLM, {}),
+        (f"{VLLM} --async-scheduling", {"asynchronous_scheduling": True}),
+        (f"{VLLM} --no-async-scheduling", {"asynchronous_scheduling": False}),
+        (f"{VLLM} --no-enable-chunked-prefill", {"chunked_prompts": False}),
+        (
+            f"{VLLM} --no-enable-chunked-prefill --max-model-len 32k",
+            {"chunked_prompts": False, "prefill_chunk_tokens": 32000},
+        ),
+        ({"a.yaml": "model: Qwen/Qwen3-32B\nasync-scheduling: false\n"}, {"asynchronous_scheduling": False}),
+        (SGLANG, {}),
+        (f"{SGLANG} --enable-mixed-chunk", {"prefill_first": False}),
+        (f"{SGLANG} --disable-overlap-schedule", {"asynchronous_scheduling": False}),
+        (f"{SGLANG} --scheduler-recv-interval 10", {"polling_steps": 10}),
+        (f"{SGLANG} --chunked-prefill-size -1", {"chunked_prompts": False, "prefill_chunk_tokens": 16384}),
+        ({"run.sh": TRTLLM, "extra.yaml": "enable_chunked_prefill: true\n"}, {"chunked_prompts": True}),
+        ({"run.sh": TRTLLM, "extra.yaml": "disable_overlap_scheduler: true\n"}, {"asynchronous_scheduling": False}),
+        ({"run.sh": TRTLLM, "extra.yaml": "disable_overlap_scheduler: false\n"}, {}),
+    ],
+)
+def test_the_policy_of_an_engine_is_read(launch, expected):
+    policy = ("prefill_first", "chunked_prompts", "asynchronous_scheduling", "polling_steps", "prefill_chunk_tokens")
+    values = read_job(launch).values
+    assert {name: values[name] for name in policy if name in values} == expected
+
+
+def test_what_overlaps_without_effect_is_named():
+    (row,) = [row for row in read_job(f"{SGLANG} --disable-overlap-schedule").assumed if "overlap" in row[0]]
+    assert row[2].startswith("no effect")
+
+
+@pytest.mark.parametrize(
+    ("launch", "device", "tokens", "sequences"),
+    [
+        (VLLM, "h100-sxm-80gb", None, None),  # as the catalog has it
+        (VLLM, "a100-sxm-80gb", 2048, 256),
+        (VLLM, "l40s", 2048, 256),
+        (VLLM, "b200", 16384, None),
+        (f"{VLLM} --max-num-batched-tokens 4096", "b200", 4096, None),
+        (SGLANG, "h200-sxm-141gb", None, None),
+        (SGLANG, "b200", 16384, None),
+        (f"{SGLANG[:-1]}8 --dp 8 --enable-dp-attention", "b200", 16384, None),
+    ],
+)
+def test_budgets_are_those_of_the_engine_on_a_device(launch, device, tokens, sequences):
+    job = on_device_of(read_job(launch), device, CATALOG)
+    assert (job.values.get("prefill_chunk_tokens"), job.values.get("batch_limit")) == (tokens, sequences)
+    rows = [row for row in job.assumed if row[0] == "prefill_chunk_tokens"]
+    assert len(rows) == (tokens not in (None, 4096))
+
+
+def test_replicas_of_attention_share_the_tokens_of_a_chunk():
+    launch = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 8 --enable-dp-attention"
+    assert on_device_of(read_job(launch), "h200-sxm-141gb", CATALOG).values["prefill_chunk_tokens"] == 1024

@@ -209,10 +209,12 @@ def rate_running_batch(met_batch, occupied_share, dp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(met_step_time, iteration_time, iteration_time_slope, met_batch, node_batch, occupied_share):
-    """Part of its time that a replica spends on prefills."""
+def rate_prefill_load(
+    met_step_time, iteration_time, iteration_time_slope, met_batch, node_batch, occupied_share, decode_steps
+):
+    """Part of its time that a replica spends on prefills: all in which it works where answers have one token."""
     whole = at_batch(met_batch, iteration_time, iteration_time_slope, node_batch)
-    return (1 - met_step_time / whole) * occupied_share
+    return (1 - xp.where(decode_steps > 0, met_step_time, 0.0) / whole) * occupied_share
 
 
 @formula(unit="1", source="agrawal2024sarathi")

@@ -271,6 +271,15 @@ def request_within_context_limit(context_limit, longest_context):
     return (context_limit == 0) | (longest_context <= context_limit)
 
 
+@constraint(
+    reason="a prompt has more tokens than an iteration takes, and this engine does not cut prompts (chunked_prompts)",
+    source="nvidia2025trtllmargs",
+)
+def prompts_fit_an_iteration(chunked_prompts, prompt_tokens, cp, prefill_chunk_tokens):
+    """Engines that compute a prompt in one iteration refuse longer ones, whatever of them is cached."""
+    return xp.logical_or(chunked_prompts, prompt_tokens <= prefill_chunk_tokens * cp)
+
+
 @constraint(reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm")
 def batch_can_be_chosen(largest_batch, dp, batch_is_given):
     """Where the system chooses the batch, every replica has room for a sequence."""

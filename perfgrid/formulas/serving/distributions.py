@@ -26,6 +26,18 @@ def normal_share_slope(z, share):
     return xp.where(xp.abs(z) < 9, share * (1 - share) * (1.5976 + 0.211695 * z**2), 0.0)
 
 
+def normal_deviation(share):
+    """Where this part of a normal distribution lies below, by the same approximation: a cubic equation in z.
+
+    z³ + 3·a·z = 2·b has the real root 2·√a·sinh(asinh(b/√a³)/3).
+    """
+    odds = xp.minimum(xp.maximum(share, 1e-6), 1 - 1e-6)
+    a = 1.5976 / (3 * 0.070565)
+    b = xp.log(odds / (1 - odds)) / (2 * 0.070565) / a**1.5
+    third = xp.exp(xp.log(xp.abs(b) + xp.sqrt(b**2 + 1)) / 3)
+    return xp.where(b > 0, 1.0, -1.0) * a**0.5 * (third - 1 / third)
+
+
 def normal_density(z):
     """Density of the normal distribution; far outside that at 12."""
     return 0.3989422804014327 * xp.exp(-0.5 * xp.minimum(z**2, 144.0))

@@ -235,9 +235,10 @@ def rate_prompting_rounds(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prompt_room(prompt_budget, computed_prompt_tokens):
-    """Prompts of the mean length for which an iteration has room."""
-    return xp.maximum(prompt_budget / computed_prompt_tokens, 1.0)
+def prompt_room(prompt_budget, computed_prompt_tokens, chunked_prompts):
+    """Prompts of the mean length for which an iteration has room: whole ones where the engine does not cut them."""
+    room = prompt_budget / computed_prompt_tokens
+    return xp.maximum(xp.where(chunked_prompts, room, xp.floor(room * (1 + 1e-6))), 1.0)
 
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",

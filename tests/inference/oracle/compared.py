@@ -31,6 +31,7 @@ def asked(record: Record) -> dict[str, Any]:
     design = record["design"] | {
         "batch_limit": float(row["places"]),
         "prefill_chunk_tokens": float(row["tokens"]),
+        "chunked_prompts": row["chunked"],
         "prefix_hit_rate": lengths["cached"],
         "prompt_variation": lengths["prompt_variation"],
         "output_variation": lengths["output_variation"],
