@@ -55,7 +55,7 @@ def test_suggestions_for_pools_agree_with_the_studies_of_the_changed_jobs():
     changed = {
         (("prefill: replicas", "1", "3"), ("decode: replicas", "3", "2")): pools(2, 4, (3, 2)),
         (("prefill: replicas", "1", "2"), ("prefill: --tensor-parallel-size", "2", "1")): pools(1, 4, (2, 3)),
-        (("--kv-cache-dtype", "absent", "fp8"),): pools(2, 4, (1, 3), "--kv-cache-dtype fp8"),
+        (("--quantization", "absent", "fp8"),): pools(2, 4, (1, 3), "--quantization fp8"),
     }
     told = {change.settings: change for change in found.singles}
     for keys, other in changed.items():
