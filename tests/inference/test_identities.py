@@ -290,7 +290,9 @@ def test_more_of_a_prompt_in_a_cache_is_never_slower(systems, hit):
     check(systems, more[TIMES[0]] / less[TIMES[0]] - 1, 0.01, missed=1, worst=0.04)
 
 
-@pytest.mark.xfail(strict=True, reason="a second round of a single request steps as slowly as one of all: 244 of 360 miss")
+@pytest.mark.xfail(
+    strict=True, reason="a second round of a single request steps as slowly as one of all: 244 of 360 miss"
+)
 def test_a_request_more_than_clients_takes_a_second_round(systems):
     """N + 1 requests of N clients, all of one length: a round of all, and one of a single request.
 
