@@ -63,12 +63,18 @@ def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
     return packed(*mixed(parts))
 
 
-@formula(unit="s", source="kwon2023vllm")
-def longest_row(hold_time, prefill_moment, replica_sequences, places):
-    """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row."""
+@formula(unit="s", source="kwon2023vllm, agrawal2024sarathi")
+def longest_row(
+    hold_time, prefill_moment, replica_sequences, places, decode_steps, met_added_time, prompts_beside_steps
+):
+    """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row.
+
+    Where prompts are computed beside steps, no more of them hold up an answer than its steps have beside them.
+    """
     second, _, _ = moments(prefill_moment)
     free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
-    return free * second * hold_time
+    row, beside = free * second * hold_time, xp.maximum(decode_steps, 1.0) * met_added_time
+    return xp.where(prompts_beside_steps > 0, xp.minimum(row, beside), row)
 
 
 @formula(unit="s", source="kwon2023vllm")
@@ -119,13 +125,9 @@ def hold_behind(
     free_wait,
     free_wait_deviation,
     longest_row,
-    prompts_beside_steps,
 ):
-    """Mean time of the prompts in a row behind its own that a request waits for before its first step.
-
-    Mixed iterations compute them beside its steps.
-    """
-    holds, (second, _, _) = (1 - prompts_beside_steps) * prompt_load / (1 - prompt_load), moments(prefill_moment)
+    """Mean time of the prompts in a row behind its own by which the steps of a request come later."""
+    holds, (second, _, _) = prompt_load / (1 - prompt_load), moments(prefill_moment)
     row = hold_time * second / (1 - prompt_load) ** 2
     own = rate_first_time * mean_prefill_ratio
     mean = free_wait + own
@@ -163,7 +165,6 @@ def rate_free_answer_time(
     longest_row,
     crowd_answer,
     admission_time,
-    prompts_beside_steps,
 ):
     """Time of an answer after its first token if it found a place, by piece.
 
@@ -175,7 +176,7 @@ def rate_free_answer_time(
     row = prompt * second * later**2  # second moment over the first, and third
     rows = prompt**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
     mean, variance, cube = unpacked(free_sojourn)
-    own = (1 - prompts_beside_steps) * prompt_load * later
+    own = prompt_load * later
     behind, square, cube = cut(  # prompts in a row behind its own
         longest_row,
         own * mean,
@@ -198,7 +199,8 @@ def rate_free_answer_time(
 
     shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
     room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
-    less = room / xp.maximum(varying + met * two + waiting, room)
+    spread = xp.maximum(varying + met * two + waiting, room)
+    less = room / xp.where(spread > 0, spread, 1.0)
     root = xp.sqrt(less)
     return answer(
         (steps + met) * shorter,

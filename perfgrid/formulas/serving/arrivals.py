@@ -305,6 +305,7 @@ def rate_prefill_sojourn(
     mean_prefill_ratio,
     met_other_prompts,
     met_further_time,
+    occupied_share,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
@@ -318,6 +319,7 @@ def rate_prefill_sojourn(
     queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
-    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, met_other_prompts, met_further_time)
+    others, other = occupied_share * met_other_prompts, met_further_time * mean_prefill_ratio
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other)
     nothing = [0.0 * one for one in step]
     return by_arrival(own, nothing, step, prompts, crowd)

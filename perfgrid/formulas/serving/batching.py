@@ -100,13 +100,12 @@ def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
 
 @alternative(of="prefill_sequences", by="batch_rule", label=QUEUED, unit="1", source="yu2022orca",
              others={"given": "group_batch"})  # fmt: skip
-def LABEL_prefill_sequences(busiest_prompts, prompts_of_an_iteration, lockstep_ranks, prompt_room):
+def LABEL_prefill_sequences(busiest_prompts, prompt_room):
     """Prompts that a replica computes together: of those in lockstep, the one with most, as there is room for them.
 
     What has none there is computed in the next iteration, when others have fewer.
     """
-    mean = prompts_of_an_iteration / lockstep_ranks
-    return xp.minimum(busiest_prompts, xp.maximum(prompt_room, mean))
+    return xp.minimum(busiest_prompts, prompt_room)
 
 
 @alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021",

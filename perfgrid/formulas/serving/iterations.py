@@ -18,13 +18,14 @@ from .admission import came_together
 from .batching import NODES, ONE_BATCH, REPLACED
 from .latency import in_pass
 from .lockstep import most_prompts
+from .requests import LEAST_BUDGET
 from .tabulated import at_batch
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
 UNBOUND = 1e9  # sequences of an engine whose prompts wait for no room
 MOST_ROUNDS = 1 - 1e-6  # part of the rounds that hold prompts at most
-LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least
+LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least: what they take is never nothing
 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
 
@@ -68,10 +69,23 @@ def prompts_beside_steps(prefill_first, decode_steps):
 
 @formula(unit="1", source="agrawal2024sarathi")
 def prompt_bound_batch(
-    decode_steps, prefill_chunk_tokens, cp, computed_prompt_tokens, pp, dp, prompts_beside_steps, step_tokens
+    decode_steps,
+    prefill_chunk_tokens,
+    cp,
+    computed_prompt_tokens,
+    chunked_prompts,
+    pp,
+    dp,
+    prompts_beside_steps,
+    step_tokens,
 ):
-    """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group."""
-    most = decode_steps * prefill_chunk_tokens * cp / (computed_prompt_tokens + decode_steps * step_tokens) * pp
+    """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group.
+
+    Not more than n times the whole prompts of an iteration where they are not cut.
+    """
+    room = prefill_chunk_tokens * cp
+    whole = xp.where(chunked_prompts, UNBOUND, xp.maximum(xp.floor(room / computed_prompt_tokens * (1 + 1e-6)), 1.0))
+    most = decode_steps * pp * xp.minimum(room / (computed_prompt_tokens + decode_steps * step_tokens), whole)
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
 
 
@@ -147,13 +161,15 @@ def hit_places(come, places):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def held_prompts(prompt_budget, computed_prompt_tokens, started_passes, prefill_passes, apart_ranks):
-    """Prompts of the mean length that a replica can compute in an iteration.
+def held_prompts(
+    prompt_budget, prompt_room, chunked_prompts, computed_prompt_tokens, started_passes, prefill_passes, apart_ranks
+):
+    """Prompts of the mean length that a replica can compute in an iteration, whole ones where they are not cut.
 
     What a prompt leaves of its last one stays empty if no other waits there: at one replica of many in lockstep.
     """
     empty = started_passes / prefill_passes * (1 - 1 / apart_ranks)
-    return prompt_budget / computed_prompt_tokens / (1 + empty)
+    return xp.where(chunked_prompts, prompt_budget / computed_prompt_tokens, prompt_room) / (1 + empty)
 
 
 @formula(unit="1", source="nvidia2025trtllmargs")
@@ -308,10 +324,18 @@ def LABEL_request_prefill_time(
     lockstep_ranks,
     mean_prefill_ratio,
     prefill_sequences,
+    filled_prefill_time,
+    decode_steps,
+    random_arrivals,
 ):
-    """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
+    """Time of a replica that the prefill of one request takes: its share of the rounds with prompts.
+
+    Of arrivals that take no steps as many wait together as an iteration has room for, where all places are taken.
+    """
     added = crowded_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
-    return added * lockstep_ranks * prompting_rounds / round_prompts
+    own = added * lockstep_ranks * prompting_rounds / round_prompts
+    full = only("load", NODES[-1]) * xp.where((decode_steps == 0) & (random_arrivals > 0), 1.0, 0.0)
+    return (1 - full) * own + full * filled_prefill_time
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")
@@ -323,13 +347,15 @@ def request_decode_time(
     pass_time,
     prefill_rounds,
     started_passes,
+    stage_share,
     rounds_ahead,
 ):
     """Time of a replica that one request takes beyond what its prompt adds: its share of the steps of its batch.
 
     And of the iterations that compute its own prompt beside them.
     """
-    own = mixed_iterations * in_pass(pass_time, "decode") * (prefill_rounds + started_passes + rounds_ahead)
+    rounds = prefill_rounds + started_passes * stage_share + rounds_ahead
+    own = mixed_iterations * in_pass(pass_time, "decode") * rounds
     return (decode_step_time * decode_steps + own) / replica_batch
 
 
@@ -461,7 +487,7 @@ def prompt_slot_time(
 def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
     """Prompt tokens for which an iteration has room beside the steps of the batch that arrivals meet."""
     room = prefill_chunk_tokens * cp
-    return xp.maximum(room - met_batch / pp * step_tokens, 0.05 * room)
+    return xp.maximum(room - met_batch / pp * step_tokens, LEAST_BUDGET * room)
 
 
 @formula(unit="s", source="agrawal2024sarathi")

@@ -14,7 +14,7 @@ from perfgrid.formulas.axes import at, table
 from .batching import NODES, ONE_BATCH
 from .lockstep import random_excess
 
-MOST_AMPLIFIED = 0.9  # up to which small differences of even groups are those of a stable system
+MOST_AMPLIFIED = 0.9  # of g·(p - 1): at 1 differences of even groups grow without bound, and p - 1/g takes over
 
 
 def log_slopes(values, places):

@@ -76,9 +76,9 @@ def gathered_spread(gathered_prompts, prefill_moment):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def gathered_tokens(gathered_prompts, computed_prompt_tokens, mean_prefill_ratio):
+def gathered_tokens(gathered_prompts, computed_prompt_tokens):
     """Tokens of these prompts."""
-    return gathered_prompts * computed_prompt_tokens * mean_prefill_ratio
+    return gathered_prompts * computed_prompt_tokens
 
 
 # ---- their time -----------------------------------------------------------------------------------------------------
