@@ -127,7 +127,7 @@ def round_prompts(iteration_arrivals, batch_groups):
 
 @formula(unit="1", source="little1961")
 def alone_rounds(round_prompts, prompts_of_a_round):
-    """Part of the rounds in which prompts begin, if every round lasts as long."""
+    """Part of the rounds in which prompts begin where a prompt follows every answer that ends."""
     return round_prompts / prompts_of_a_round
 
 
@@ -136,21 +136,22 @@ def gathered(prompts, ranks, variation, room):
     return xp.minimum(most_prompts(prompts, ranks, variation), room)
 
 
-def of_iterations(needed, stops):
-    """Part of the iterations that are of a kind, by their number for each step, of which they hold none (``stops``)."""
-    return xp.minimum(needed / (1 + stops * needed), MOST_ROUNDS)
+def part_of_iterations(each_step, stops):
+    """Part of all iterations, from their number for each step; with ``stops`` these iterations hold no step."""
+    return xp.minimum(each_step / (1 + stops * each_step), MOST_ROUNDS)
 
 
-def prompting(begin, come, hit, prompts, held, places, apart, stops):
-    """Parts of the iterations in which one place has prompts, and some: places are the groups of replicas in lockstep.
+def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stops):
+    """Parts of the iterations that hold prompts of one place, and of any; a place is a group of a replica.
 
-    In a part of the iterations prompts begin, so many of which ``come`` to as many places as they ``hit``, each of
-    which computes ``held`` in one. What they need beyond falls to any iteration, and to as many of them at once as get
-    prompts ``apart``. ``stops``: 1 where a place takes no step beside its prompts.
+    New prompts come to an iteration with the chance B (``begin``), k of them (``come``) to h places (``hit``). A place
+    computes at most m (``held``) of its k/h prompts at once. Of a prompts in each step of n places, one place has some
+    in a/(n·min(k/h, m)) iterations, and any has in 1 - (1 - B)·(1 - f)^g: f = a/n·(1/m - h/k) are the iterations that
+    prompts need beyond their first, in g places independently (``apart``). With ``stops`` a place takes no step then.
     """
     each = xp.maximum(come / hit, 1.0)
-    own = of_iterations(prompts / places / xp.minimum(each, held), stops)
-    further = of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    own = part_of_iterations(prompts / places / xp.minimum(each, held), stops)
+    further = part_of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
     none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
     return own, xp.maximum(-xp.expm1(none), own)
 
@@ -182,23 +183,23 @@ def apart_ranks(lockstep_ranks, gathering_prompts):
 def prompting_shares(
     alone_rounds, round_prompts, held_prompts, lockstep_ranks, apart_ranks, batch_groups, mixed_iterations
 ):
-    """Parts of the iterations in which one replica has prompts, and some of those in lockstep, by whose.
+    """Parts of the iterations that hold prompts of one group of a replica, and of any in lockstep, by whose.
 
-    If every round lasts as long: those of answers that end.
+    A prompt follows every answer that ends.
     """
     stops = 1 - mixed_iterations
     apart, places = apart_ranks * batch_groups, lockstep_ranks * batch_groups
     alone = -xp.expm1(xp.log1p(-xp.minimum(alone_rounds, MOST_ROUNDS)) / apart)
-    begin = -xp.expm1(apart * xp.log1p(-of_iterations(alone, stops)))
+    begin = -xp.expm1(apart * xp.log1p(-part_of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
     hit = hit_places(come, places)
-    own, some = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+    own, some = iterations_with_prompts(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
     return table("whose", own=own, some=some)
 
 
 @formula(unit="1", source="little1961")
 def even_prompting_rounds(prompting_shares, mixed_iterations):
-    """Iterations with prompts for each round of steps, if every round lasts as long."""
+    """Iterations with prompts for each step where a prompt follows every answer that ends."""
     return at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
 
 
@@ -223,13 +224,12 @@ def rate_prompting_rounds(
     going_on,
     further_share,
 ):
-    """Iterations with prompts for each round of steps: of arrivals, of which more come in a longer round.
+    """Iterations with prompts for each step under random arrivals: more prompts come in a longer iteration.
 
-    A round of time t is followed by one in which prompts begin with the chance 1 - exp(-t·r), where r prompts come per
-    second: in q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T), for a round T that prompts lengthen by x, the more
-    of them the longer; where they have iterations of their own, these last x + T·g, with g of the steps going on. The
-    rate is that of which r·(T + q·x) come in a round, found by steps that take its logarithm for twice that of r. Where
-    all places are taken, prompts follow answers that end.
+    Of r prompts per second some come in a time t with the chance 1 - exp(-r·t). An iteration takes T without prompts,
+    T + x with some (g·T + x where a part g of its steps goes on), so that new ones come to a part q of the iterations:
+    q = p/(p + exp(-r·(T + x))), with p = 1 - exp(-r·T). x grows with their number. r is that of which r·(T + q·x) come
+    in a step, a fixed point. Where all places are taken, a prompt follows every answer that ends.
     """
     added, stops = added_time * mean_prefill_ratio, 1 - mixed_iterations
     beside = decode_step_time * (1 - stops * (1 - going_on))
@@ -243,7 +243,7 @@ def rate_prompting_rounds(
         begin = xp.minimum(short / (short + long), alone_rounds)
         come = round_prompts * (1 - stops * at(prompting_shares, whose="own")) / begin
         hit, places = hit_places(come, lockstep_ranks), lockstep_ranks * batch_groups  # the group that begins next
-        own, share = prompting(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+        own, share = iterations_with_prompts(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
