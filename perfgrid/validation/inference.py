@@ -111,6 +111,8 @@ class InferenceMapper(Mapper):
         found |= record.engine.model_dump(exclude_none=True) if record.engine else {}
         found |= {"batch_limit": stated} if stated else {}
         found |= {"prefill_launch_time": 0.0} if found.get("prefill_graphs") else {}
+        if not found.get("chunked_prompts", True):  # the server took the prompt that was measured
+            found["prefill_chunk_tokens"] = max(found["prefill_chunk_tokens"], columns.get("prompt_tokens") or 0)
         return super()._hardware(record, columns) | {name: found[name] for name in ENGINE_OPTIONS}
 
     def _software(self, record: Record) -> str:

@@ -185,7 +185,7 @@ def test_the_wait_is_that_of_a_simulated_queue():
             wait = max(wait + service - gap, 0.0)
             waits.append(wait)
         waits = np.array(waits)
-        mean, variance, third = prompt_queue(rate, 1.0, *moments)
+        mean, variance, third = prompt_queue(rate, 1.0, 1.0, *moments)
         assert mean == pytest.approx(waits.mean(), rel=0.05)
         assert variance == pytest.approx(waits.var(), rel=0.1)
         assert third == pytest.approx(np.mean((waits - waits.mean()) ** 3), rel=0.2)
@@ -252,8 +252,8 @@ def test_a_single_client_waits_for_no_prefill_but_its_own():
     design = {"model": "llama-3.1-8b", "batch": 1.0, "prompt_tokens": 8000.0, "output_tokens": 100.0}
     names = ("time_per_output_token", "output_tokens_per_second")
     alone, loop = (evaluate(*names, batch_rule=rule, **design) for rule in ("given", "concurrency"))
-    assert loop["time_per_output_token"] == pytest.approx(alone["time_per_output_token"], rel=1e-9)
-    assert loop["output_tokens_per_second"] == pytest.approx(alone["output_tokens_per_second"], rel=1e-9)
+    assert loop["time_per_output_token"] == pytest.approx(alone["time_per_output_token"], rel=1e-8)
+    assert loop["output_tokens_per_second"] == pytest.approx(alone["output_tokens_per_second"], rel=1e-8)
 
 
 def test_stages_wait_for_the_fullest():

@@ -158,7 +158,7 @@ def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stop
 
 def hit_places(come, places):
     """Places that get some of so many prompts, which fall to them at random."""
-    return -places * xp.expm1(come * xp.log1p(-1 / xp.maximum(places, 1 + 1e-9)))
+    return places * (1 - xp.maximum(1 - 1 / places, FEWEST) ** come)
 
 
 @formula(unit="1", source="agrawal2024sarathi")

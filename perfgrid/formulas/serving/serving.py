@@ -23,9 +23,9 @@ def LABEL_loaded_step_time(
     replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time
 ):
     """Time from step to step of a running sequence, prompts of others included: what Little's law leaves."""
-    under_way = at(replica_batch * dp / request_capacity, load=NODES[0])
-    shared = xp.maximum(under_way - first_time, 0.0) / (xp.maximum(decode_steps, 1.0) + rounds_ahead)
-    return xp.where(decode_steps > 0, shared, at(decode_step_time, load=NODES[0]))
+    step, under_way = (at(value, load=NODES[0]) for value in (decode_step_time, replica_batch * dp / request_capacity))
+    shared = xp.maximum(under_way - first_time, decode_steps * step) / (xp.maximum(decode_steps, 1.0) + rounds_ahead)
+    return xp.where(decode_steps > 0, shared, step)
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="clients", unit="s", source="little1961")
