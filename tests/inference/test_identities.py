@@ -117,7 +117,13 @@ def test_a_loop_of_clients_is_an_endless_queue_of_as_many(systems, loop, name, m
 def test_sequences_are_rate_times_latency_in_a_queue(systems):
     """Little's law."""
     found = systems.evaluate("served_rate", "request_latency", batch_rule="concurrency", batch=systems.sequences)
-    check(systems, np.abs(found["served_rate"] * found["request_latency"] / systems.sequences - 1), 1e-6, missed=2, worst=1e-3)
+    check(
+        systems,
+        np.abs(found["served_rate"] * found["request_latency"] / systems.sequences - 1),
+        1e-6,
+        missed=2,
+        worst=1e-3,
+    )
 
 
 def test_clients_are_rate_times_latency(systems, loop):
