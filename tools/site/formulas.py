@@ -30,6 +30,8 @@ def entries() -> dict[str, tuple[Formula, tuple[str, ...]]]:
         registry = registry_of(workload)
         alternatives = [a for choice in registry.choices.values() for a in choice.alternatives]
         for entry in (*registry.formulas.values(), *alternatives):
+            if entry.same_as is None and not inspect.unwrap(entry.function).__module__.startswith("perfgrid.formulas"):
+                continue  # an alternative that is a number or another quantity: beside the one that is computed
             known, before = found.get(entry.name, (entry, ()))
             kept = entry if known.same_as is not None else known  # a synonym in one workload may be computed in another
             found[entry.name] = kept, tuple(dict.fromkeys((*before, workload)))
