@@ -22,16 +22,36 @@ REFERENCES, QUANTITIES, GLOSSARY = "reference/references.md", "reference/quantit
 LONG_TITLE = 60  # letters
 
 
+def is_plain(entry: Formula) -> bool:
+    """Whether a formula is an alternative that is a number or another quantity, without a function of its own."""
+    return entry.same_as is None and not inspect.unwrap(entry.function).__module__.startswith("perfgrid.formulas")
+
+
+@cache
+def plain_alternatives() -> dict[str, dict[str, Formula]]:
+    """These alternatives by the first computed alternative of the same quantity, which shows them, and by name."""
+    first: dict[str, str] = {}
+    for name, (entry, _) in entries().items():
+        first.setdefault(entry.of or name, name)
+    found: dict[str, dict[str, Formula]] = {}
+    for workload in WORKLOADS:
+        registry = registry_of(workload)
+        alternatives = [a for choice in registry.choices.values() for a in choice.alternatives]
+        for entry in filter(is_plain, (*registry.formulas.values(), *alternatives)):
+            found.setdefault(first[entry.of or entry.name], {})[entry.name] = entry
+    return found
+
+
 @cache
 def entries() -> dict[str, tuple[Formula, tuple[str, ...]]]:
-    """Every formula by its name, with the workloads that have it."""
+    """Every formula with a function by its name, with the workloads that have it."""
     found: dict[str, tuple[Formula, tuple[str, ...]]] = {}
     for workload in WORKLOADS:
         registry = registry_of(workload)
         alternatives = [a for choice in registry.choices.values() for a in choice.alternatives]
         for entry in (*registry.formulas.values(), *alternatives):
-            if entry.same_as is None and not inspect.unwrap(entry.function).__module__.startswith("perfgrid.formulas"):
-                continue  # an alternative that is a number or another quantity: beside the one that is computed
+            if is_plain(entry):
+                continue
             known, before = found.get(entry.name, (entry, ()))
             kept = entry if known.same_as is not None else known  # a synonym in one workload may be computed in another
             found[entry.name] = kept, tuple(dict.fromkeys((*before, workload)))
@@ -56,6 +76,8 @@ def places() -> dict[str, str]:
             known[name] = f"{page_of(entry)}#{name}"
             if entry.of:
                 known.setdefault(entry.of, f"{page_of(entry)}#{name}")
+    for shown, others in plain_alternatives().items():
+        known |= {name: f"{page_of(entries()[shown][0])}#{name}" for name in others}
     for name, (entry, _) in entries().items():
         if entry.same_as is not None:
             known[name] = known[_value_of(entry)]
@@ -196,6 +218,10 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     text += f"{' · '.join(facts)}\n\n"
     if entry.arguments:
         text += "Arguments: " + ", ".join(linked(name, page) for name in entry.arguments) + "\n\n"
+    others = {name: other for member, _ in members for name, other in plain_alternatives().get(member.name, {}).items()}
+    for name, other in others.items():
+        value = linked(other.arguments[0], page) if other.arguments else f"{other.function():g}"
+        text += f'<a id="{name}"></a>Alternative `{other.label}`: {value}\n\n'
     return text + _body(entry.function, page)
 
 
