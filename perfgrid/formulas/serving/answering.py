@@ -200,7 +200,7 @@ def rate_free_answer_time(
     shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
     room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
     spread = xp.maximum(varying + met * two + waiting, room)
-    less = room / xp.where(spread > 0, spread, 1.0)
+    less = xp.where(spread > 0, room / xp.maximum(spread, 1e-12 * crowd_answer**2), 1.0)
     root = xp.sqrt(less)
     return answer(
         (steps + met) * shorter,
