@@ -1,0 +1,186 @@
+"""The iterations that a request meets: those that compute its prompt, and those that run when it arrives.
+
+Tables by load are read at the batch that random arrivals meet (`tabulated`).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, table
+
+from .batching import NODES, ONE_BATCH
+from .latency import in_pass
+from .requests import LEAST_BUDGET
+from .tabulated import at_batch
+
+
+@formula(unit="s", source="little1961")
+def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode_steps, place_steps):
+    """Mean time from step to step of a running sequence, prompts included: of b sequences of n steps b/n begin."""
+    step = xp.where(decode_steps > 0, decode_step_time, 0.0)
+    return step + request_prefill_time * replica_batch / xp.maximum(place_steps, 1.0)
+
+
+@formula(unit="s", source="yu2022orca")
+def lone_first_time(prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time):
+    """Time of the iterations that compute a prompt, by load.
+
+    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
+    """
+    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks)
+    return prefill_time + last * crowded_added_time
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def others_added_time(added_time, crowded_added_time):
+    """Time that more prompts add to an iteration than come in a step, by load."""
+    return crowded_added_time - added_time
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def turn_share(further_share, further_share_slope, lockstep_ranks, met_batch, node_batch):
+    """Part of the time of prompts for which they are computed in turn: others of an iteration take none of their own.
+
+    Nor do those of other replicas in lockstep.
+    """
+    return at_batch(met_batch, further_share, further_share_slope, node_batch) / lockstep_ranks
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def other_prompts(prefill_sequences, crowding, lockstep_ranks):
+    """Prompts of others that an iteration computes beside one, on its replica, by load."""
+    return xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def met_other_prompts(met_batch, other_prompts, other_prompts_slope, node_batch):
+    """Prompts of others that an iteration computes beside one in the batch that arrivals meet."""
+    return at_batch(met_batch, other_prompts, other_prompts_slope, node_batch)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def next_prompt_time(added_time, further_share, prefill_sequences):
+    """Time that one more prompt adds to an iteration, by load."""
+    return added_time * further_share / prefill_sequences
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_further_time(met_batch, next_prompt_time, next_prompt_time_slope, node_batch):
+    """Time that one more prompt adds to an iteration of the batch that arrivals meet."""
+    return at_batch(met_batch, next_prompt_time, next_prompt_time_slope, node_batch)
+
+
+@alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
+def LABEL_first_time(prefill_time):
+    """Time of the iterations that compute the prompts that a request waits for."""
+    return at(prefill_time, load=NODES[0])
+
+
+@alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
+def rate_first_time(
+    met_batch,
+    lone_first_time,
+    lone_first_time_slope,
+    others_added_time,
+    others_added_time_slope,
+    node_batch,
+    occupied_share,
+):
+    """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
+    others = at_batch(met_batch, others_added_time, others_added_time_slope, node_batch)
+    return at_batch(met_batch, lone_first_time, lone_first_time_slope, node_batch) + occupied_share * others
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def met_added_time(met_batch, crowded_added_time, crowded_added_time_slope, node_batch):
+    """Time that prompts add to an iteration of the batch that arrivals meet."""
+    return at_batch(met_batch, crowded_added_time, crowded_added_time_slope, node_batch)
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def round_hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio):
+    """Time for which prompts of a round hold up steps, by load."""
+    return crowded_added_time * prefill_passes * mean_prefill_ratio
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_time(met_batch, round_hold_time, round_hold_time_slope, node_batch):
+    """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
+    return at_batch(met_batch, round_hold_time, round_hold_time_slope, node_batch)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def filled_prefill_time(
+    added_time, further_prompts_ratio, pass_time, prefill_sequences, prefill_passes, prompt_room, stage_share
+):
+    """Time that one of as many prompts as there is room for adds to an iteration of the fullest stage."""
+    prompts = xp.maximum(prompt_room, prefill_sequences)
+    lone = at(in_pass(pass_time, "prefill"), load=NODES[0])
+    return (added_time + at(further_prompts_ratio, further="full") * lone) * prefill_passes / prompts * stage_share
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def prompt_slot_time(
+    filled_prefill_time,
+    filled_prefill_time_slope,
+    step_under_way,
+    prompts_beside_steps,
+    computed_prompt_tokens,
+    iteration_room,
+    met_batch,
+    node_batch,
+):
+    """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
+    steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
+    return at_batch(met_batch, filled_prefill_time, filled_prefill_time_slope, node_batch) + steps
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
+    """Prompt tokens for which an iteration has room beside the steps of the batch that arrivals meet."""
+    room = prefill_chunk_tokens * cp
+    return xp.maximum(room - met_batch / pp * step_tokens, LEAST_BUDGET * room)
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp):
+    """Time of an iteration with prompts that arrivals meet, through all stages."""
+    return met_added_time + prompts_beside_steps * step_under_way * pp
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prompting_time_share(rate_prefill_load, added_share):
+    """Part of the time in which an iteration with prompts runs."""
+    return xp.minimum(rate_prefill_load / xp.maximum(added_share, 1e-9), 0.99)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def added_share(met_added_time, prompting_iteration_time):
+    """Part of an iteration with prompts that these add."""
+    return met_added_time / prompting_iteration_time
+
+
+@formula(unit="s", source="vllm2026async")
+def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
+    """Time of the iteration that is already put together while another one runs, where the host works ahead."""
+    return rounds_ahead * step_under_way / (1 - busy_share)
+
+
+@formula(unit="1", source="kleinrock1975queueing, narayanan2021")
+def iteration_moment(prefill_moment, added_share, pp, met_batch):
+    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment, as it is met.
+
+    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1. Of a pipeline the
+    first stage is free after a p-th of it. The next group begins then or, if all are under way, has to come back from
+    the last stage first: of the time L one p-th is of a wait of L/p, the rest of one of L·(1 - 1/p).
+    """
+    b, a = added_share, 1 - added_share
+    second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+    away = xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
+    first, later = 1 / pp, 1 - 1 / pp
+    return table(
+        "moment",
+        second=(first**2 + away * later**2) * (a**2 + 2 * a * b + b**2 * second),
+        third=(first**3 + away * later**3) * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
+        fourth=(first**4 + away * later**4)
+        * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
+    )
