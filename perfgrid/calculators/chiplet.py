@@ -169,7 +169,7 @@ def _carrier(package: Mapping[str, Any], rules: ParameterSet, dies: Sequence[Die
     works *= package["stitch_yield"] ** float(package_equations.stitches(interposer, FIELD))
 
     substrate = package["substrate_area_ratio"] * (interposer or area)
-    limits = package_equations.small_package(), package_equations.large_package()
+    limits = package_equations.SMALL_PACKAGE, package_equations.LARGE_PACKAGE
     layers = float(package_equations.layer_factor(substrate, parts, package["substrate_layers_grow"], *limits))
     neighbours = (parts - memory.stacks - 1, max(d.area for d in dies)), (memory.stacks, memory.stack_area)
     bridges = sum(float(package_equations.bridges_between(*n, package["bridge_edge"])) for n in neighbours)
@@ -203,7 +203,7 @@ def _recurring(
 
 def _design(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedDie]) -> dict[str, float]:
     """Design of every different module and die, of every interface (once at a node), and of the package."""
-    reference, worth = package_equations.design_reference_area(), package_equations.interface_design_area()
+    reference, worth = package_equations.DESIGN_REFERENCE_AREA, package_equations.INTERFACE_DESIGN_AREA
     modules: dict[tuple[Any, ...], float] = {}
     chips = 0.0
     for priced in dies:

@@ -86,6 +86,11 @@ class Choice:
         return self.alternatives[0].unit
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The labels of the values, which all alternatives share."""
+        return self.alternatives[0].flags
+
+    @property
     def source(self) -> str:
         """The sources of all alternatives."""
         return ", ".join(dict.fromkeys(a.source for a in self.alternatives))
@@ -129,7 +134,7 @@ def beside(bare: Formula, family: Family | None, others: Others) -> list[Formula
     """The alternatives of the same quantity that are a number or another quantity, by their labels."""
     found: list[Formula] = []
     for labels, value in others.items():
-        function, arguments = (same, (value,)) if isinstance(value, str) else (_always(value), ())
+        function, arguments = (same, (value,)) if isinstance(value, str) else (always(value), ())
         meaning = f"{bare.meaning.rstrip('.')}; LABEL: {value}."
         one = replace(bare, name=f"LABEL_{bare.of}", function=function, arguments=arguments, meaning=meaning)
         every = {**(family or {}), "LABEL": (labels,) if isinstance(labels, str) else labels}
@@ -137,7 +142,7 @@ def beside(bare: Formula, family: Family | None, others: Others) -> list[Formula
     return found
 
 
-def _always(value: float) -> Callable[[], float]:
+def always(value: float) -> Callable[[], float]:
     """A function of nothing that returns a number."""
 
     def constant() -> float:

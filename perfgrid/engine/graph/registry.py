@@ -169,6 +169,7 @@ def alternative(
     source: str = "",
     family: Family | None = None,
     where: str = "",
+    flags: Sequence[str] = (),
     others: Others | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as one of several ways to compute a quantity.
@@ -185,7 +186,7 @@ def alternative(
         Label quantity that selects among the alternatives, such as ``precision``. Default: the least value is taken,
         unless a study selects one in ``[choices]``; the quantity ``<of>_choice`` says which. With "workload", the
         function replaces the quantity in studies whose workload is ``label``.
-    unit, source, family, where
+    unit, source, family, where, flags
         As for `formula`.
     others
         Further alternatives that need no function: label, or several, -> a number, or the quantity whose value it is.
@@ -212,7 +213,7 @@ def alternative(
     100.0
     """
     of_each, name = (family, label) if isinstance(label, str) else ({**(family or {}), "LABEL": label}, "LABEL")
-    about = {"unit": unit, "source": source, "of": of, "label": name, "by": by, "where": where}
+    about = {"unit": unit, "source": source, "of": of, "label": name, "by": by, "where": where, "flags": tuple(flags)}
     return _marking(of_each, lambda bare: replace(bare, **about), others)
 
 

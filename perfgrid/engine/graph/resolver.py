@@ -204,8 +204,14 @@ class _Names:
         names = tuple(self.meant(a.name) for a in used)
         if choice.by is None:
             return Node(choice.name, _least, names, *about)
-        labels = tuple(self.labels[choice.by])
-        return Node(choice.name, _selected(len(used)), (choice.by, *names), *about, labels=labels)
+        labels, values = self.labels[choice.by], [self.constant(name) for name in names]
+        read = [i for i, value in enumerate(values) if value is None]
+        constants = tuple((i, value) for i, value in enumerate(values, 1) if value is not None)
+        select = _bound(_selected(len(used)), constants) if constants else _selected(len(used))
+        units = tuple((value, choice.unit) for _, value in constants)
+        arguments = (choice.by, *(names[i] for i in read))
+        shown = {"flags": choice.flags, "constants": units, "labels": tuple(labels[i] for i in read)}
+        return Node(choice.name, select, arguments, *about, **shown)
 
 
 def resolve(

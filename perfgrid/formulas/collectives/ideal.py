@@ -258,8 +258,16 @@ def GROUP_CALL_fastest_time(
     return fastest(times, GROUP_named_algorithm)
 
 
-@alternative(of="GROUP_CALL_number", by="library", label="ideal", unit="1", source="thakur2005", family=EVERY_CALL)
-def GROUP_CALL_fastest_number(
+@alternative(
+    of="GROUP_CALL_algorithm",
+    by="library",
+    label="ideal",
+    unit="1",
+    source="thakur2005",
+    family=EVERY_CALL,
+    flags=CHOSEN,
+)
+def GROUP_CALL_fastest_algorithm(
     GROUP_message,
     GROUP_CALL_latency,
     GROUP_CALL_inverse_bandwidth,
@@ -267,7 +275,7 @@ def GROUP_CALL_fastest_number(
     GROUP_CALL_chunk_inverse_bandwidth,
     GROUP_named_algorithm,
 ):
-    """Number of the fastest CALL in the GROUP group that the links allow."""
+    """Which algorithm runs the fastest CALL in the GROUP group that the links allow."""
     parts = (GROUP_CALL_chunk_latency, GROUP_CALL_chunk_inverse_bandwidth)
     times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, *parts)
     return which_fastest(times, GROUP_named_algorithm)
@@ -301,12 +309,6 @@ def ring_fastest_transfer_time(
     parts = (ring_transfer_chunk_latency, ring_transfer_chunk_inverse_bandwidth)
     times = schedule_time(ring_message, ring_transfer_latency, ring_transfer_inverse_bandwidth, *parts)
     return fastest(times, cp_named_algorithm)
-
-
-@formula(unit="1", source="thakur2005", family=EVERY_CALL, flags=CHOSEN)
-def GROUP_CALL_algorithm(GROUP_CALL_number):
-    """Which algorithm runs a CALL in the GROUP group."""
-    return GROUP_CALL_number
 
 
 @alternative(of="GROUP_fills", by="library", label="ideal", unit="1", source="narayanan2021", family=GATHERING)

@@ -15,13 +15,24 @@ devices_*.toml. A study may name one of the algorithms (ring, double_binary_tree
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, smallest, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
+from .ideal import CHOSEN
 from .placement import GATHERING, RANKS, gathered_share
 
 ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's names: those in studies
 NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
+
+FORMULAS = by_label(
+    "library",
+    {
+        f"{group}_gather_algorithm": ("1", "nccl2026tuning", f"Which algorithm runs all-gathers of {group}: the ring.")
+        for group in GATHERING["GROUP"]
+    },
+    {"nccl": (NUMBERS[0],) * len(GATHERING["GROUP"])},
+)
 
 # ---- equations: ranks, nodes (scale-up domains that the group touches), times in s, rates in byte/s -----------------
 
@@ -182,12 +193,6 @@ def GROUP_nccl_gather_time(
     )
 
 
-@alternative(of="GROUP_gather_number", by="library", label="nccl", unit="1", source="nccl2026tuning", family=GATHERING)
-def GROUP_nccl_gather_number():
-    """Number of NCCL's algorithm for all-gathers in the GROUP group: the ring."""
-    return NUMBERS[0]
-
-
 # ---- all-reduce -----------------------------------------------------------------------------------------------------
 
 
@@ -296,9 +301,17 @@ def GROUP_nccl_all_reduce_time(
 
 
 @alternative(
-    of="GROUP_all_reduce_number", by="library", label="nccl", unit="1", source="nccl2026tuning", family=GATHERING
+    of="GROUP_all_reduce_algorithm",
+    by="library",
+    label="nccl",
+    unit="1",
+    source="nccl2026tuning",
+    family=GATHERING,
+    flags=CHOSEN,
 )
-def GROUP_nccl_all_reduce_number(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth):
-    """Number of NCCL's algorithm for the all-reduce in the GROUP group."""
+def GROUP_nccl_all_reduce_algorithm(
+    GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth
+):
+    """NCCL's algorithm for the all-reduce in the GROUP group."""
     estimate = GROUP_nccl_all_reduce_latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
     return least(xp.where(estimate <= least(estimate), numbers(), 1e10))

@@ -6,7 +6,8 @@ same. An all-reduce has a schedule of its own: a reduce-scatter whose parts go s
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
@@ -27,6 +28,13 @@ TENSOR = ("tp", "etp", "vocab", "operand", "latent")
 DATA = ("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard")
 CROSSING = {"GROUP": ("tp", "cp", "etp", "replica", "expert_replica", "pp")}  # groups whose bytes take energy
 
+
+NAMED = "Number of the algorithm that the study names for these ranks; 0 for the fastest."
+FORMULAS = (
+    *synonyms({f"{group}_named_algorithm": ("tp_algorithm", "1", "thakur2005", NAMED) for group in TENSOR}),
+    *synonyms({f"{group}_named_algorithm": ("dp_algorithm", "1", "thakur2005", NAMED) for group in DATA}),
+    *constants({f"{group}_named_algorithm": (0.0, "1", "thakur2005", NAMED) for group in ("cp", "tied", "pp")}),
+)
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
@@ -94,24 +102,3 @@ def GROUP_algorithms_offered(GROUP_longest_call_time):
 def GROUP_crossing_share(GROUP_tier_ranks):
     """Part of the traffic of the GROUP group that leaves the scale-up domain."""
     return crossing_share(at(GROUP_tier_ranks, tier="scale_up"), at(GROUP_tier_ranks, tier="scale_out"))
-
-
-# ---- synonyms -------------------------------------------------------------------------------------------------------
-
-
-@synonym(unit="1", source="thakur2005", family={"TENSOR": TENSOR})
-def TENSOR_named_algorithm(tp_algorithm):
-    """Number of the algorithm that the study names for the TENSOR ranks; 0 for the fastest."""
-    return tp_algorithm
-
-
-@synonym(unit="1", source="thakur2005", family={"DATA": DATA})
-def DATA_named_algorithm(dp_algorithm):
-    """Number of the algorithm that the study names for the DATA ranks; 0 for the fastest."""
-    return dp_algorithm
-
-
-@constant(unit="1", source="thakur2005", family={"GROUP": ("cp", "tied", "pp")})
-def GROUP_named_algorithm():
-    """Number of the algorithm that the study names for the GROUP ranks: none, the fastest is taken."""
-    return 0.0

@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, join, largest, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
@@ -10,6 +11,17 @@ from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
 ROUNDING = 1e-6  # rates that miss a whole number by this are whole
+
+FORMULAS = (
+    *by_label(
+        "library",
+        {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
+        {"nccl": (1,), "ideal": ("shape_exists",)},
+    ),
+    # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
+    # the times of designs that are not sized by a budget have no columns of prices
+    *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
+)
 
 
 @formula(unit="1", source="narayanan2021")
@@ -82,12 +94,6 @@ def outermost_size(tier_size):
     return at(tier_size, tier="scale_out")
 
 
-@alternative(of="fabric_exists", by="library", label="nccl", unit="1", source="narayanan2021")
-def tiers_exist():
-    """1 where the fabric can be built: tiers of switches always can."""
-    return 1.0
-
-
 @constraint(
     reason="no fabric has tiers of these kinds and sides", source="dally2004", workload=("training", "collectives")
 )
@@ -154,25 +160,10 @@ def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_net
     return float(fabric is not None)
 
 
-@alternative(of="fabric_exists", by="library", label="ideal", unit="1", source="dally2004")
-def ideal_exists(shape_exists):
-    """1 where a fabric of these kinds and sides can be built."""
-    return shape_exists
-
-
 @alternative(of="network_lanes", by="network_sizing", label="rate", unit="1", source="ieee2017bs")
 def stated_network_lanes(stated_network_rate, lane_rate):
     """Lanes of a device's ports into the network: as many as its rate fills."""
     return xp.ceil(stated_network_rate / lane_rate * (1 - ROUNDING))
-
-
-@alternative(of="network_lanes", by="network_sizing", label="budget", unit="1", source="ieee2017bs")
-def port_network_lanes():
-    """Lanes of the one port whose rate a budget buys: eight, as of the switches' ports of 400 Gbit/s.
-
-    They follow no price, so that the times of designs that are not sized by a budget have no columns of prices.
-    """
-    return 8.0
 
 
 @formula(unit="1", source="ieee2017bs")

@@ -5,7 +5,8 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
@@ -19,35 +20,29 @@ from .placement import outermost, placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
-
-@synonym(of="replica", workload="collectives", unit="1", source="nccltests2024")
-def collectives_replica(group_size):
-    """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
-    return group_size
-
-
-@synonym(of="replica_stride", workload="collectives", unit="1", source="nccltests2024")
-def collectives_replica_stride(group_stride):
-    """Distance between neighbouring ranks of the group."""
-    return group_stride
-
-
-@synonym(of="replica_message", workload="collectives", unit="byte", source="nccltests2024")
-def collectives_replica_message(message_size):
-    """Message of the group."""
-    return message_size
-
-
-@synonym(of="replica_named_algorithm", workload="collectives", unit="1", source="thakur2005")
-def collectives_replica_named_algorithm(algorithm):
-    """Number of the ideal algorithm that the study names; 0 for the fastest."""
-    return algorithm
-
-
-@synonym(of="collective_launch_latency", workload="collectives", unit="s", source="nccltests2024")
-def collectives_collective_launch_latency(library_launch_latency):
-    """Latency of a collective until its first step, as benchmarks see it."""
-    return library_launch_latency
+FORMULAS = (
+    *synonyms(  # the group stands in the place of the data-parallel ranks of training
+        {
+            "replica": ("group_size", "1", "nccltests2024", "Ranks of the group."),
+            "replica_stride": ("group_stride", "1", "nccltests2024", "Distance between neighbouring ranks."),
+            "replica_message": ("message_size", "byte", "nccltests2024", "Message of the group."),
+            "replica_named_algorithm": (
+                *("algorithm", "1", "thakur2005"),
+                "Number of the ideal algorithm that the study names; 0 for the fastest.",
+            ),
+            "collective_launch_latency": (
+                *("library_launch_latency", "s", "nccltests2024"),
+                "Latency of a collective until its first step, as benchmarks see it.",
+            ),
+        },
+        workload="collectives",
+    ),
+    *by_label(
+        "library",
+        {"group_fills": ("1", "narayanan2021", "1 where the group fills whole scale-up domains.")},
+        {"nccl": ("replica_fills_domains",)},
+    ),
+)
 
 
 # ---- the group ------------------------------------------------------------------------------------------------------
@@ -122,9 +117,9 @@ def ideal_collective_time(algorithm_time, replica_named_algorithm):
     return fastest(algorithm_time, replica_named_algorithm)
 
 
-@alternative(of="schedule_number", by="library", label="ideal", unit="1", source="thakur2005")
-def ideal_schedule_number(algorithm_time, replica_named_algorithm):
-    """Number of the fastest algorithm."""
+@alternative(of="collective_algorithm", by="library", label="ideal", unit="1", source="thakur2005", flags=CHOSEN)
+def ideal_collective_algorithm(algorithm_time, replica_named_algorithm):
+    """Which algorithm is the fastest."""
     return which_fastest(algorithm_time, replica_named_algorithm)
 
 
@@ -216,28 +211,16 @@ def nccl_collective_time(
     return time
 
 
-@alternative(of="schedule_number", by="library", label="nccl", unit="1", source="nccl2026tuning")
-def nccl_schedule_number(collective, replica_nccl_all_reduce_number):
-    """Number of the algorithm that NCCL runs."""
+@alternative(of="collective_algorithm", by="library", label="nccl", unit="1", source="nccl2026tuning", flags=CHOSEN)
+def nccl_collective_algorithm(collective, replica_nccl_all_reduce_algorithm):
+    """Which algorithm NCCL runs."""
     direct = collective == COLLECTIVES.index("all_to_all")
     direct = direct | (collective == COLLECTIVES.index("send_recv"))
-    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_nccl_all_reduce_number, NUMBERS[0])
+    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_nccl_all_reduce_algorithm, NUMBERS[0])
     return xp.where(direct, DIRECT, found)
 
 
-@alternative(of="group_fills", by="library", label="nccl", unit="1", source="narayanan2021")
-def group_fills_domains(replica_fills_domains):
-    """1 where the group fills whole scale-up domains."""
-    return replica_fills_domains
-
-
 # ---- what benchmarks print ------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="thakur2005", flags=CHOSEN)
-def collective_algorithm(schedule_number):
-    """Which algorithm is the fastest."""
-    return schedule_number
 
 
 @formula(unit="1", source="nccltests2024")

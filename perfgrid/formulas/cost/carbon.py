@@ -7,21 +7,24 @@ share of assembly, are those of one product whose maker states its parts. Operat
 drawn from the grid.
 """
 
-from perfgrid.engine.graph.registry import constant, constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.tables import constants
 
 from .die import DIES
 
-
-@constant(unit="kg", source="gupta2022act")
-def package_carbon():
-    """Carbon of one package."""
-    return 0.15
-
-
-@constant(unit="kg/m^2", source="gupta2022act")
-def fab_material_carbon():
-    """Carbon of the materials that fabs use, by area: 0.5 kg/cm^2."""
-    return 5000.0
+FORMULAS = constants(
+    {
+        "package_carbon": (0.15, "kg", "gupta2022act", "Carbon of one package."),
+        "fab_material_carbon": (5000.0, "kg/m^2", "gupta2022act", "Carbon of the materials of fabs: 0.5 kg/cm^2."),
+        # of eight H100 of 700 W: heat sinks; power converters, connectors, board and frame; 1191.8 kg in parts of all
+        "cooling_carbon": (230 / (8 * 700), "kg/W", "nvidia2025pcf", "Carbon of heat sinks by their power."),
+        "board_carbon": (83.8 / 8, "kg", "nvidia2025pcf", "Carbon of the rest of a device."),
+        "assembly_carbon_ratio": (
+            *(1312 / 1191.8 - 1, "1", "nvidia2025pcf"),
+            "Carbon of assembly and transport over that of all parts.",
+        ),
+    }
+)
 
 
 @formula(unit="kg/m^2", source="gupta2022act", family=DIES)
@@ -40,24 +43,6 @@ def IO_die_carbon(IO_area_carbon, IO_fabricated_area, IO_dies, IO_die_yield):
 def memory_carbon(hbm_capacity, memory_carbon_per_byte):
     """Carbon of the memory of one device."""
     return hbm_capacity * memory_carbon_per_byte
-
-
-@constant(unit="kg/W", source="nvidia2025pcf")
-def cooling_carbon():
-    """Carbon of heat sinks by the power that they are made for: 230 kg for eight H100 of 700 W."""
-    return 230 / (8 * 700)
-
-
-@constant(unit="kg", source="nvidia2025pcf")
-def board_carbon():
-    """Carbon of the rest of a device: power converters, connectors, board and frame, 83.8 kg of eight H100."""
-    return 83.8 / 8
-
-
-@constant(unit="1", source="nvidia2025pcf")
-def assembly_carbon_ratio():
-    """Carbon of assembly and transport over that of all parts: 1312 kg of eight H100, 1191.8 kg of them parts."""
-    return 1312 / 1191.8 - 1
 
 
 @formula(unit="kg", source="gupta2022act, nvidia2025pcf")

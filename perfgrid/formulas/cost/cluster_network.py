@@ -10,6 +10,7 @@ flattened butterfly, the sides of a torus, which folding keeps short), and throu
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, join, table, total
 from perfgrid.formulas.collectives.schedules.fabric import ROUTED, SWITCHED, TIER_KINDS
 from perfgrid.formulas.collectives.topology import ROUNDING
@@ -20,6 +21,15 @@ NEIGHBOURS = ("ring", "line", "torus", "mesh", "twisted_torus")  # one link each
 OPEN = ("line", "mesh")  # their sides do not close
 MESHED = ("fully_connected", "hyperx", "hypercube")  # a link to every other position of a side
 
+
+FORMULAS = by_label(  # the links of a network that a budget buys run at the rate of the device
+    "network_sizing",
+    {
+        "network_ports": ("1", "kim2008dragonfly", "Ports of one device into a network."),
+        "switch_port_splits": ("1", "kim2008dragonfly", "Links of one port of a switch."),
+    },
+    {"budget": (1, 1)},
+)
 # ---- equations: folded Clos -----------------------------------------------------------------------------------------
 
 
@@ -145,18 +155,6 @@ def whole_network_ports(stated_network_rate, switch_port_rate):
 def whole_switch_port_splits(stated_network_rate, switch_port_rate):
     """Links into which a port of a switch is split, where a device needs only a part of its rate."""
     return xp.floor(xp.maximum(switch_port_rate / stated_network_rate * (1 + ROUNDING), 1.0))
-
-
-@alternative(of="network_ports", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
-def one_network_port():
-    """Ports of one device into a network whose links run at the rate that the budget buys: one."""
-    return 1.0
-
-
-@alternative(of="switch_port_splits", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
-def unsplit_switch_ports():
-    """Links of a port whose rate is that of the device: one."""
-    return 1.0
 
 
 @formula(unit="1", source="gpucluster2024sheet")

@@ -9,7 +9,8 @@ import math
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import constants
 
 WAFER_PARTS = {"IO_": ("", "io_", "interposer_")}  # what wafers are cut into
 DIES = {"IO_": ("", "io_")}
@@ -17,17 +18,18 @@ FEWEST = 1e-3  # dies per wafer, where a formula gives none: the cost stays fini
 ROUNDING = 1e-6  # of a ratio that is compared with a whole number
 NO_DIE = 1e30  # stands for the area of a die that does not exist
 
-
-@constant(unit="s", source="cutress2020n5")
-def learning_time():
-    """Time in which the excess of defects falls to 1/e; learning starts as long before volume production."""
-    return 0.75 * 31_557_600.0
-
-
-@constant(unit="s", source="cutress2020n5")
-def stated_age():
-    """Time after the start of volume production for which the defect densities of new nodes are stated."""
-    return 0.75 * 31_557_600.0
+FORMULAS = constants(
+    {
+        "learning_time": (
+            *(0.75 * 31_557_600.0, "s", "cutress2020n5"),
+            "Time in which the excess of defects falls to 1/e; learning starts as long before volume production.",
+        ),
+        "stated_age": (
+            *(0.75 * 31_557_600.0, "s", "cutress2020n5"),
+            "Time after the start of volume production for which the defect densities of new nodes are stated.",
+        ),
+    }
+)
 
 
 # ---- dies per wafer -------------------------------------------------------------------------------------------------

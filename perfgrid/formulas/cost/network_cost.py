@@ -7,8 +7,14 @@ run at the rate of the device, and switches and transceivers cost in proportion 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import table, total
 
+FORMULAS = by_label(
+    "network_sizing",
+    {"network_price_scale": ("1", "gpucluster2024sheet", "Prices over those of the list, of whole ports.")},
+    {"rate": (1,)},
+)
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
@@ -66,12 +72,6 @@ def network_port_rate_capital(network_switch_price, network_routing_switches, sw
 
 
 # ---- at equal bandwidth, or at equal cost ---------------------------------------------------------------------------
-
-
-@alternative(of="network_price_scale", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
-def listed_network_price_scale():
-    """Prices over those of the list: whole ports are bought."""
-    return 1.0
 
 
 @alternative(of="network_price_scale", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")

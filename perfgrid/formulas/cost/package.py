@@ -6,39 +6,41 @@ Areas in m^2, prices in USD.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import by_label, constants
 
 from .die import DIES, ROUNDING, negative_binomial
 
-
-@constant(unit="m^2", source="feng2022actuary")
-def small_package():
-    """Package area up to which a substrate under several dies costs one and a half times that under one."""
-    return 289e-6
-
-
-@constant(unit="m^2", source="feng2022actuary")
-def large_package():
-    """Package area from which a substrate under several dies costs twice that under one."""
-    return 900e-6
-
-
-@constant(unit="m^2", source="feng2022actuary")
-def design_reference_area():
-    """Area of the chip for which the design cost of a node is stated."""
-    return 300e-6
-
-
-@constant(unit="m^2", source="feng2022actuary")
-def interface_design_area():
-    """Area of modules whose design costs as much as that of the interface between dies."""
-    return 20e-6
-
-
-@synonym(unit="m^2", source="feng2022actuary")
-def io_fabricated_area(io_die_area):
-    """Area of one I/O die."""
-    return io_die_area
+SMALL_PACKAGE, LARGE_PACKAGE = 289e-6, 900e-6  # m^2
+DESIGN_REFERENCE_AREA, INTERFACE_DESIGN_AREA = 300e-6, 20e-6  # m^2
+FORMULAS = (
+    *constants(
+        {
+            "small_package": (
+                *(SMALL_PACKAGE, "m^2", "feng2022actuary"),
+                "Package area up to which a substrate under several dies costs one and a half times that under one.",
+            ),
+            "large_package": (
+                *(LARGE_PACKAGE, "m^2", "feng2022actuary"),
+                "Package area from which a substrate under several dies costs twice that under one.",
+            ),
+            "design_reference_area": (
+                *(DESIGN_REFERENCE_AREA, "m^2", "feng2022actuary"),
+                "Area of the chip for which the design cost of a node is stated.",
+            ),
+            "interface_design_area": (
+                *(INTERFACE_DESIGN_AREA, "m^2", "feng2022actuary"),
+                "Area of modules whose design costs as much as that of the interface between dies.",
+            ),
+        }
+    ),
+    *synonyms({"io_fabricated_area": ("io_die_area", "m^2", "feng2022actuary", "Area of one I/O die.")}),
+    *by_label(
+        "memory_in_package",
+        {"memory_cost": ("USD", "feng2022actuary", "Cost of the memory of a package.")},
+        {"none": (0,)},
+    ),
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -207,12 +209,6 @@ def silicon_cost(die_cost, dies, io_die_cost, io_dies, bump_cost):
 def memory_cost_of_stacks(hbm_capacity, hbm_stacks, memory_price):
     """Cost of the memory stacks in the package; memory of a device without stacks lies beside it."""
     return xp.where(hbm_stacks > 0, hbm_capacity * memory_price, 0.0)
-
-
-@alternative(of="memory_cost", by="memory_in_package", label="none", unit="USD", source="feng2022actuary")
-def memory_cost_of_none():
-    """Cost of the memory of a package without any."""
-    return 0.0
 
 
 @formula(unit="USD", source="graening2025catch")

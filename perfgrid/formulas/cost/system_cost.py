@@ -6,19 +6,28 @@ enters once, where hours become work: in the cost of a run, of tokens and of ope
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label, constants
 
-
-@constant(unit="s", source="epoch2024costs")
-def year():
-    """A year of 365.25 days."""
-    return 31_557_600.0
-
-
-@constant(unit="s/h", source="epoch2024costs")
-def hour():
-    """Seconds of an hour: a price per hour is the one unit that is not SI, as everybody quotes it."""
-    return 3600.0
+FORMULAS = (
+    *constants(
+        {
+            "year": (31_557_600.0, "s", "epoch2024costs", "A year of 365.25 days."),
+            # a price per hour is the one unit that is not SI, as everybody quotes it
+            "hour": (3600.0, "s/h", "epoch2024costs", "Seconds of an hour."),
+        }
+    ),
+    *by_label(
+        "price_view",
+        {"device_price": ("USD", "epoch2024costs", "Price of a device for its buyer.")},
+        {"market": ("purchase_price",)},
+    ),
+    *by_label(
+        "power_view",
+        {"mean_device_power": ("W", "hong2010power", "Mean power of a device.")},
+        {"kernels": ("average_power",)},
+    ),
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -36,12 +45,6 @@ def capital_recovery(interest, periods):
 
 
 # ---- purchase -------------------------------------------------------------------------------------------------------
-
-
-@alternative(of="device_price", by="price_view", label="market", unit="USD", source="epoch2024costs")
-def market_device_price(purchase_price):
-    """Price of a device for its buyer: the market price."""
-    return purchase_price
 
 
 @alternative(of="device_price", by="price_view", label="manufacturing", unit="USD", source="siliconanalysts2026")
@@ -129,12 +132,6 @@ def maintenance_charge(equipment_capital, maintenance_rate, year):
 def typical_mean_device_power(thermal_design_power, mean_power_fraction):
     """Mean power of a device: the typical fraction of its thermal design power."""
     return thermal_design_power * mean_power_fraction
-
-
-@alternative(of="mean_device_power", by="power_view", label="kernels", unit="W", source="hong2010power")
-def kernels_mean_device_power(average_power):
-    """Mean power of a device: what the kernels of the study draw."""
-    return average_power
 
 
 @formula(unit="W", source="epoch2024costs")

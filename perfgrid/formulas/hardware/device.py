@@ -5,51 +5,54 @@ streaming kernels a measured fraction of the memory bandwidth (``hbm_efficiency`
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import INNER, largest, table
 
-FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")  # of the operands of matrix products
 UNQUANTISED = ("fp32", "tf32", "fp16", "bf16")
 QUANTISED = ("fp8", "fp4")  # operands are scaled: the label ``scaling`` says how
 
 
-@constant(unit="byte", source="micikevicius2022fp8")
-def fp8_element_size():
-    """Bytes of one 8-bit number."""
-    return 1.0
-
-
-@constant(unit="byte", source="rouhani2023mx")
-def fp4_element_size():
-    """Bytes of one 4-bit number."""
-    return 0.5
-
-
-@constant(unit="byte", source="korthikanti2022")
-def mask_size():
-    """Bytes of one element of a dropout mask."""
-    return 1.0
-
-
-@constant(unit="byte/s", source="ardalani2022deepflow")
-def unlimited_bandwidth():
-    """Bandwidth of a level of which none is known: it never limits."""
-    return 1e18
-
-
-@constant(unit="byte", source="korthikanti2022")
-def float32_size():
-    """Bytes of one element in single precision (logits, softmax statistics, accumulated attention gradients)."""
-    return 4.0
-
-
+FORMATS = by_label(  # of the operands of matrix products
+    "precision",
+    {
+        "operand_size": ("byte", "micikevicius2022fp8", "Bytes of one operand element of a product."),
+        "activation_size": ("byte", "korthikanti2022", "Bytes of one stored activation element."),
+        "peak_matrix_rate": ("FLOP/s", "stas2025ml", "Peak rate of matrix products; 0 where there is none."),
+        "reached_fraction": ("1", "stas2025ml", "Fraction of the peak rate that large matrix products reach."),
+        "unquantised_matrix_rate": (
+            *("FLOP/s", "stas2025ml"),
+            "Rate of the products that are never quantised (attention, output head).",
+        ),
+    },
+    {
+        "fp32": (4, "fp32_operand_size", "peak_fp32_rate", "matrix_efficiency", "matrix_rate"),
+        "tf32": (4, "tf32_operand_size", "peak_tf32_rate", "matrix_efficiency", "matrix_rate"),
+        "fp16": (2, "fp16_operand_size", "peak_fp16_rate", "matrix_efficiency", "matrix_rate"),
+        "bf16": (2, "bf16_operand_size", "peak_bf16_rate", "matrix_efficiency", "matrix_rate"),
+        "fp8": (None, "bf16_operand_size", "peak_fp8_rate", None, None),
+        "fp4": (None, "bf16_operand_size", "peak_fp4_rate", None, None),
+    },
+)
+FORMULAS = (
+    *FORMATS,
+    *constants(
+        {
+            "fp8_element_size": (1.0, "byte", "micikevicius2022fp8", "Bytes of one 8-bit number."),
+            "fp4_element_size": (0.5, "byte", "rouhani2023mx", "Bytes of one 4-bit number."),
+            "mask_size": (1.0, "byte", "korthikanti2022", "Bytes of one element of a dropout mask."),
+            "unlimited_bandwidth": (
+                *(1e18, "byte/s", "ardalani2022deepflow"),
+                "Bandwidth of a level of which none is known: it never limits.",
+            ),
+            "float32_size": (
+                *(4.0, "byte", "korthikanti2022"),
+                "Bytes of one element in single precision (logits, softmax statistics, attention gradients).",
+            ),
+        }
+    ),
+)
 # ---- rates ----------------------------------------------------------------------------------------------------------
-
-
-@alternative(of="peak_matrix_rate", by="precision", label=FORMATS, unit="FLOP/s", source="stas2025ml")
-def LABEL_peak_matrix_rate(peak_LABEL_rate):
-    """Peak rate of matrix products in LABEL; 0 where there is none."""
-    return peak_LABEL_rate
 
 
 @constraint(reason="the device has no matrix units for this number format", source="stas2025ml")
@@ -78,12 +81,6 @@ def usable_peak_rate(peak_matrix_rate, half_precision_rate):
     return xp.where(peak_matrix_rate > 0, peak_matrix_rate, half_precision_rate)
 
 
-@alternative(of="reached_fraction", by="precision", label=UNQUANTISED, unit="1", source="stas2025ml")
-def LABEL_reached_fraction(matrix_efficiency):
-    """Fraction of the peak rate that large matrix products reach in LABEL: as measured in 16 bits."""
-    return matrix_efficiency
-
-
 @alternative(of="reached_fraction", by="precision", label="fp8", unit="1", source="stas2025ml")
 def fp8_reached_fraction(fp8_matrix_efficiency, matrix_efficiency, peak_fp8_rate):
     """Fraction of the peak rate that large matrix products reach in 8 bits; as in 16 bits where none is stated."""
@@ -102,12 +99,6 @@ def matrix_rate(usable_peak_rate, reached_fraction, promoted_rate):
     vector units add up what blocks give.
     """
     return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate)
-
-
-@alternative(of="unquantised_matrix_rate", by="precision", label=UNQUANTISED, unit="FLOP/s", source="stas2025ml")
-def LABEL_unquantised_matrix_rate(matrix_rate):
-    """Rate of the products that are never quantised (attention, output head) in LABEL: that of all products."""
-    return matrix_rate
 
 
 @alternative(of="unquantised_matrix_rate", by="precision", label=QUANTISED, unit="FLOP/s", source="stas2025ml")
@@ -135,30 +126,6 @@ def _operand(label):
     return alternative(of="operand_size", by="precision", label=label, unit="byte", source="micikevicius2022fp8")
 
 
-@_operand("fp32")
-def fp32_operand_size():
-    """Bytes of one operand element of a product in single precision."""
-    return 4.0
-
-
-@_operand("tf32")
-def tf32_operand_size():
-    """Bytes of one operand element of a product in TF32: stored in single precision."""
-    return 4.0
-
-
-@_operand("fp16")
-def fp16_operand_size():
-    """Bytes of one operand element of a product in float16."""
-    return 2.0
-
-
-@_operand("bf16")
-def bf16_operand_size():
-    """Bytes of one operand element of a product in bfloat16."""
-    return 2.0
-
-
 @_operand("fp8")
 def fp8_operand_size(fp8_element_size, scale_size):
     """Bytes of one operand element of an 8-bit product, its part of a scale included."""
@@ -169,15 +136,3 @@ def fp8_operand_size(fp8_element_size, scale_size):
 def fp4_operand_size(fp4_element_size, scale_size):
     """Bytes of one operand element of a 4-bit product, its part of a scale included."""
     return fp4_element_size + scale_size
-
-
-@alternative(of="activation_size", by="precision", label=UNQUANTISED, unit="byte", source="korthikanti2022")
-def LABEL_activation_size(LABEL_operand_size):
-    """Bytes of one stored activation element in LABEL training."""
-    return LABEL_operand_size
-
-
-@alternative(of="activation_size", by="precision", label=QUANTISED, unit="byte", source="korthikanti2022")
-def LABEL_activation_size_in_16_bits(bf16_operand_size):
-    """Bytes of one stored activation element in LABEL training: they stay in 16-bit formats."""
-    return bf16_operand_size

@@ -5,64 +5,31 @@ at 7 nm and scaled by the energy per operation of the node (``circuit_energy``).
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.tables import by_label
 
-from .device import QUANTISED, UNQUANTISED
 from .implementation import SCALE_OUT, SCALE_UP, replaced
 
+FORMULAS = by_label(
+    "precision",
+    {
+        "format_energy": ("1", "jouppi2021lessons, stas2025ml", "Energy of a multiply-add over that in 16 bits."),
+        "unquantised_format_energy": (
+            *("1", "jouppi2021lessons"),
+            "Energy of the multiply-adds that are never quantised over that in 16 bits.",
+        ),
+    },
+    {
+        "fp32": (3.4, "format_energy"),  # 1.31 + 0.38 over 0.34 + 0.16 pJ at 7 nm
+        "tf32": (2, "format_energy"),  # twice the bytes are moved
+        "fp16": (1, "format_energy"),
+        "bf16": (1, "format_energy"),
+        "fp8": (0.57, "bf16_format_energy"),  # 795 over 1403 TFLOP/s, both at the power limit of H100
+        "fp4": (0.57**2, "bf16_format_energy"),  # as from 16 to 8 bits once more
+    },
+)
+
 # ---- energy of one operation and of one byte ------------------------------------------------------------------------
-
-
-def _format(label):
-    return alternative(of="format_energy", by="precision", label=label, unit="1", source="jouppi2021lessons")
-
-
-@_format("fp32")
-def fp32_format_energy():
-    """Energy of a multiply-add in float32 over that in 16 bits: 1.31 + 0.38 over 0.34 + 0.16 pJ at 7 nm."""
-    return 3.4
-
-
-@_format("tf32")
-def tf32_format_energy():
-    """Energy of a multiply-add of TF32 operands over that of 16 bits: twice the bytes are moved."""
-    return 2.0
-
-
-@_format("fp16")
-def fp16_format_energy():
-    """Energy of a multiply-add in float16 over that in 16 bits."""
-    return 1.0
-
-
-@_format("bf16")
-def bf16_format_energy():
-    """Energy of a multiply-add in bfloat16 over that in 16 bits."""
-    return 1.0
-
-
-@alternative(of="format_energy", by="precision", label="fp8", unit="1", source="stas2025ml")
-def fp8_format_energy():
-    """Energy of a multiply-add in 8 bits over that in 16: 795 over 1403 TFLOP/s, both at the power limit of H100."""
-    return 0.57
-
-
-@_format("fp4")
-def fp4_format_energy():
-    """Energy of a multiply-add in 4 bits over that in 16: as from 16 to 8 bits once more."""
-    return 0.57**2
-
-
-@alternative(of="unquantised_format_energy", by="precision", label=UNQUANTISED, unit="1", source="jouppi2021lessons")
-def LABEL_unquantised_format_energy(format_energy):
-    """Energy of the multiply-adds that are never quantised over that in 16 bits: in LABEL as of all products."""
-    return format_energy
-
-
-@alternative(of="unquantised_format_energy", by="precision", label=QUANTISED, unit="1", source="jouppi2021lessons")
-def LABEL_half_precision_format_energy(bf16_format_energy):
-    """Energy of the multiply-adds that LABEL training leaves in 16 bits, over that in 16 bits."""
-    return bf16_format_energy
 
 
 @formula(unit="J/FLOP", source="knowles2021colossus")

@@ -8,6 +8,7 @@ own entries, so the label ``native`` reproduces the device.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at
 
 SCALE_UP, SCALE_OUT = 0.0, 1.0  # of link_tier
@@ -26,6 +27,12 @@ IMPLEMENTED = {  # device quantities that follow from a table
     "memory": ("hbm_bandwidth", "hbm_capacity"),
     "link": ("scale_up_bandwidth", "scale_out_bandwidth"),
 }
+
+FORMULAS = by_label(
+    "circuit_basis",
+    {"circuit_energy": ("1", "shilov2024n2sram", "Energy of an operation of the device relative to 7 nm.")},
+    {"own_node": ("operation_energy",)},  # that of its node at equal speed
+)
 
 
 def _made_again(name, unit, family=None):
@@ -77,12 +84,6 @@ def thermal_design_power_made_again(native_thermal_design_power, compute_power_r
 def die_area_made_again(native_die_area, die_area_ratio):
     """Area of one compute die of the device at the stated node."""
     return native_die_area * die_area_ratio
-
-
-@alternative(of="circuit_energy", by="circuit_basis", label="own_node", unit="1", source="shilov2024n2sram")
-def circuit_energy_of_node(operation_energy):
-    """Energy of an operation of the device relative to 7 nm: that of its node at equal speed."""
-    return operation_energy
 
 
 @alternative(of="circuit_energy", by="circuit_basis", label="stated_node", unit="1", source="shilov2024n2sram")

@@ -6,6 +6,7 @@ scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values i
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 
 from .device import UNQUANTISED
 
@@ -24,6 +25,19 @@ NAMES = tuple(RECIPES)
 BLOCK = 128  # values of the recipe "block" that share a scale
 PROMOTION = 5.5  # vector instructions for the sum of a block: with them 1550 TFLOP/s, the most of DeepGEMM on H800
 
+FORMULAS = by_label(
+    "precision",
+    {
+        "usual_scaling": ("1", "micikevicius2022fp8", "Number of the usual scaling of the format."),
+        "scaling_fits": ("1", "rouhani2023mx", "1 where the scaling serves the format."),
+    },
+    {
+        UNQUANTISED: (NAMES.index("usual"), 1),
+        "fp8": (NAMES.index("delayed"), None),
+        "fp4": (NAMES.index("nvfp4"), None),
+    },
+)
+
 
 def of_recipe(recipe, column):
     """The entry of a recipe, given by its number, in a column of `RECIPES`."""
@@ -31,28 +45,6 @@ def of_recipe(recipe, column):
 
 
 # ---- which recipe ---------------------------------------------------------------------------------------------------
-
-
-def _usual(label):
-    return alternative(of="usual_scaling", by="precision", label=label, unit="1", source="micikevicius2022fp8")
-
-
-@alternative(of="usual_scaling", by="precision", label=UNQUANTISED, unit="1", source="micikevicius2022fp8")
-def LABEL_usual_scaling():
-    """Number of the usual scaling of LABEL: none."""
-    return float(NAMES.index("usual"))
-
-
-@_usual("fp8")
-def fp8_usual_scaling():
-    """Number of the usual scaling of 8-bit formats: one scale per tensor, of earlier steps."""
-    return float(NAMES.index("delayed"))
-
-
-@_usual("fp4")
-def fp4_usual_scaling():
-    """Number of the usual scaling of 4-bit formats: blocks of 16 values."""
-    return float(NAMES.index("nvfp4"))
 
 
 @formula(unit="1", source="micikevicius2022fp8")
@@ -95,12 +87,6 @@ def converted_copies(scaling_recipe):
     gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
     """
     return of_recipe(scaling_recipe, 3)
-
-
-@alternative(of="scaling_fits", by="precision", label=UNQUANTISED, unit="1", source="rouhani2023mx")
-def LABEL_scaling_fits():
-    """1 where the scaling serves the format: LABEL is not scaled."""
-    return 1.0
 
 
 @alternative(of="scaling_fits", by="precision", label="fp8", unit="1", source="rouhani2023mx")

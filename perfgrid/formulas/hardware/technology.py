@@ -11,8 +11,25 @@ A device may keep its design and shrink, fill the same area with more units, or 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 
 AREA_STEP, POWER_STEP = 0.67, 0.54  # area and power of a circuit at equal frequency after one idealised step
+
+FORMULAS = (
+    *by_label(
+        "node_gain",
+        {
+            "clock_ratio": ("1", "shilov2024n2sram", "Clock over that at the own node."),
+            "operation_energy_ratio": ("1", "shilov2024n2sram", "Energy of an operation over that at the own node."),
+        },
+        {"power": (1, "energy_ratio_at_speed"), "speed": ("speed_ratio_at_power", None)},
+    ),
+    *by_label(  # the design is kept and the die shrinks
+        "implementation",
+        {"unit_ratio": ("1", "ardalani2022deepflow", "Units of computation over those of the device.")},
+        {"same_design": (1,)},
+    ),
+)
 
 
 # ---- one circuit ----------------------------------------------------------------------------------------------------
@@ -73,24 +90,6 @@ def ideal_speed_ratio_at_power(ideal_energy_ratio_at_speed):
     return xp.exp(-xp.log(ideal_energy_ratio_at_speed) / 3)
 
 
-@alternative(of="clock_ratio", by="node_gain", label="power", unit="1", source="shilov2024n2sram")
-def clock_ratio_kept():
-    """Clock over that at the own node where the gain is taken as lower power: 1."""
-    return 1.0
-
-
-@alternative(of="clock_ratio", by="node_gain", label="speed", unit="1", source="shilov2024n2sram")
-def clock_ratio_raised(speed_ratio_at_power):
-    """Clock over that at the own node where the gain is taken as speed."""
-    return speed_ratio_at_power
-
-
-@alternative(of="operation_energy_ratio", by="node_gain", label="power", unit="1", source="shilov2024n2sram")
-def operation_energy_ratio_lowered(energy_ratio_at_speed):
-    """Energy of an operation over that at the own node where the gain is taken as power."""
-    return energy_ratio_at_speed
-
-
 @alternative(of="operation_energy_ratio", by="node_gain", label="speed", unit="1", source="shilov2024n2sram")
 def operation_energy_ratio_of_speed(speed_ratio_at_power):
     """Energy of an operation over that at the own node where the gain is taken as speed: 1 / speed, at equal power."""
@@ -98,12 +97,6 @@ def operation_energy_ratio_of_speed(speed_ratio_at_power):
 
 
 # ---- a device re-implemented ----------------------------------------------------------------------------------------
-
-
-@alternative(of="unit_ratio", by="implementation", label="same_design", unit="1", source="ardalani2022deepflow")
-def unit_ratio_of_design():
-    """Units of computation over those of the device, where the design is kept and the die shrinks."""
-    return 1.0
 
 
 @alternative(of="unit_ratio", by="implementation", label="same_area", unit="1", source="ardalani2022deepflow")

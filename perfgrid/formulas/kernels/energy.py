@@ -6,7 +6,8 @@ What one operation and one byte take: `event_energy`.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, total
 from perfgrid.formulas.mixer_kinds import ALL
 
@@ -19,35 +20,34 @@ from .tiling import hbm_bytes
 ON_CHIP = ("arithmetic", "shared_memory", "l2")  # resources whose voltage follows the clock
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
-
-@constant(unit="1", source="fedus2022switch", family={"PRODUCT": ("gemm", "core", "mixer_gemm")})
-def PRODUCT_uneven_load():
-    """Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same."""
-    return 1.0
-
-
-@synonym(unit="1", source="fedus2022switch")
-def grouped_uneven_load(uneven_load):
-    """Rows of the experts' products on the fullest rank over those on the mean one."""
-    return uneven_load
-
-
-@synonym(unit="byte", source="hong1981pebble", family={"PRODUCT": ("gemm", "core", "mixer_gemm")})
-def PRODUCT_mean_traffic(PRODUCT_hbm_traffic):
-    """Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank."""
-    return PRODUCT_hbm_traffic
-
-
-@synonym(unit="1", source="micikevicius2022fp8", family={"PRODUCT": ("grouped", "mixer_gemm")})
-def PRODUCT_format_energy(format_energy):
-    """Energy of an operation of the PRODUCT products over that in 16 bits."""
-    return format_energy
-
-
-@synonym(unit="1", source="micikevicius2022fp8")
-def core_format_energy(unquantised_format_energy):
-    """Energy of an operation of the unfused attention products over that in 16 bits."""
-    return unquantised_format_energy
+EVEN = ("gemm", "core", "mixer_gemm")  # products whose rows are spread evenly over the ranks
+UNEVEN = "Rows of these products on the fullest rank over those on the mean one."
+FORMULAS = (
+    *constants({f"{product}_uneven_load": (1.0, "1", "fedus2022switch", UNEVEN) for product in EVEN}),
+    *synonyms(
+        {
+            "grouped_uneven_load": ("uneven_load", "1", "fedus2022switch", UNEVEN),
+            **{
+                f"{product}_mean_traffic": (
+                    *(f"{product}_hbm_traffic", "byte", "hong1981pebble"),
+                    "Memory traffic of these products on the mean rank, by phase: that of every rank.",
+                )
+                for product in EVEN
+            },
+            **{
+                f"{product}_format_energy": (
+                    *(energy, "1", "micikevicius2022fp8"),
+                    "Energy of an operation of these products over that in 16 bits.",
+                )
+                for product, energy in {
+                    "grouped": "format_energy",
+                    "mixer_gemm": "format_energy",
+                    "core": "unquantised_format_energy",
+                }.items()
+            },
+        }
+    ),
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, table, total
 from perfgrid.formulas.mixer_kinds import NONE
 
@@ -24,23 +25,37 @@ PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert", "mixer_gemm")}  # `
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped", "mixer_gemm")}  # products with weights
 
-
-@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("gemm", "core", "grouped", "mixer_gemm")})
-def PRODUCT_weight_size(PRODUCT_operand_size):
-    """Bytes of one element of the second operand of each PRODUCT kernel, as it is read from memory."""
-    return PRODUCT_operand_size
-
-
-@constant(unit="1", source="shoeybi2019megatron", family={"PRODUCT": ("gemm", "mixer_gemm")})
-def PRODUCT_batch():
-    """Products with weights that one kernel of PRODUCT computes: one."""
-    return 1.0
-
-
-@synonym(unit="byte", source="korthikanti2022", family={"PRODUCT": ("grouped", "mixer_gemm")})
-def PRODUCT_result_size(gemm_result_size):
-    """Bytes that a product of PRODUCT writes per element, by phase."""
-    return gemm_result_size
+FORMULAS = (
+    *constants(
+        {
+            f"{product}_batch": (
+                1.0,
+                "1",
+                "shoeybi2019megatron",
+                "Products with weights that one kernel computes: one.",
+            )
+            for product in ("gemm", "mixer_gemm")
+        }
+    ),
+    *synonyms(
+        {
+            **{
+                f"{product}_weight_size": (
+                    *(f"{product}_operand_size", "byte", "micikevicius2022fp8"),
+                    "Bytes of one element of the second operand of these products, as it is read from memory.",
+                )
+                for product in ("gemm", "core", "grouped", "mixer_gemm")
+            },
+            **{
+                f"{product}_result_size": (
+                    *("gemm_result_size", "byte", "korthikanti2022"),
+                    "Bytes that these products write per element, by phase.",
+                )
+                for product in ("grouped", "mixer_gemm")
+            },
+        }
+    ),
+)
 
 
 # ---- tiles ----------------------------------------------------------------------------------------------------------

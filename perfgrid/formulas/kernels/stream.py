@@ -202,13 +202,14 @@ def plain_layer_streams(
 # ---- conversion to 8 and 4 bits -------------------------------------------------------------------------------------
 
 
-@alternative(of="cast_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8")
-def LABEL_cast_size():
-    """Bytes per element of a conversion of operands: none is needed for LABEL products."""
-    return 0.0
-
-
-@alternative(of="cast_size", by="precision", label=QUANTISED, unit="byte", source="micikevicius2022fp8")
+@alternative(
+    of="cast_size",
+    by="precision",
+    label=QUANTISED,
+    unit="byte",
+    source="micikevicius2022fp8",
+    others={UNQUANTISED: 0.0},
+)
 def LABEL_scaled_cast_size(activation_size, operand_size, scaling_reads):
     """Bytes per element of a conversion to LABEL: read as often as the scaling asks, written for two products.
 

@@ -7,6 +7,7 @@ I(t, s) = sum over its heads of w(t) relu(q(t) k(s)), and the best ones of each 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.kernels.tiling import steps_of
 from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SOFTMAX, SPARSE
@@ -15,6 +16,31 @@ from .recurrent import by_kernel
 
 BLOCK_ROWS = 128.0  # of queries of one head that a core of a fused kernel works on (FlashAttention-3, FlashMLA)
 FLASH_GRADIENTS = 2.5  # products of the backward pass over those of the forward pass: five and two (Dao 2022)
+
+FORMULAS = by_label(
+    "mixer",
+    {
+        "mixer_pairs": ("1", "vaswani2017", "Pairs of tokens of a sequence that attention computes."),
+        "mixer_attended_tokens": (
+            *("1", "pope2022inference"),
+            "Tokens whose keys and values one decoded token reads: all that the cache holds.",
+        ),
+        "gathered_traffic": (
+            *("byte", "dao2022flash"),
+            "Keys and values that tokens gather one by one through the last-level cache.",
+        ),
+        "mixer_serial_steps": (
+            *("1", "dao2023flash2"),
+            "Steps that wait for each other: one where rows of blocks are independent.",
+        ),
+    },
+    {
+        KEEPING: (0, 0, 0, None),
+        "full_attention": ("causal_pairs", "mixer_cached_tokens", 0, 1),
+        ("window_attention", "chunked_attention"): (None, "mixer_cached_tokens", 0, 1),
+        SPARSE: (None, None, None, 1),
+    },
+)
 
 
 def triangle(tokens):
@@ -37,12 +63,6 @@ def causal_pairs(sequence_length):
     return triangle(sequence_length)
 
 
-@alternative(of="mixer_pairs", by="mixer", label="full_attention", unit="1", source="vaswani2017")
-def full_attention_pairs(causal_pairs):
-    """Pairs of tokens of a sequence that attention computes: all."""
-    return causal_pairs
-
-
 @alternative(of="mixer_pairs", by="mixer", label="window_attention", unit="1", source="beltagy2020longformer")
 def window_attention_pairs(sequence_length, mixer_span):
     """Pairs of tokens of a sequence that attention computes: sW - W(W - 1)/2 of a window of W."""
@@ -62,28 +82,10 @@ def sparse_attention_pairs(sequence_length, index_top_k):
     return windowed(sequence_length, index_top_k)
 
 
-@alternative(of="mixer_pairs", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
-def LABEL_pairs():
-    """Pairs of tokens of a sequence that attention computes: none."""
-    return 0.0
-
-
-@alternative(of="mixer_attended_tokens", by="mixer", label=DENSE, unit="1", source="pope2022inference")
-def LABEL_all_attended_tokens(mixer_cached_tokens):
-    """Tokens whose keys and values one decoded token reads: all that the cache holds."""
-    return mixer_cached_tokens
-
-
 @alternative(of="mixer_attended_tokens", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
 def sparse_attention_attended_tokens(sequence_length, index_top_k):
     """Tokens whose keys and values one decoded token reads: those that the indexer chooses."""
     return xp.minimum(sequence_length, index_top_k)
-
-
-@alternative(of="mixer_attended_tokens", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
-def LABEL_attended_tokens():
-    """Tokens whose keys and values one decoded token reads: none."""
-    return 0.0
 
 
 # ---- FLOPs ----------------------------------------------------------------------------------------------------------
@@ -176,12 +178,6 @@ def sparse_attention_minimal_core_traffic(
     return index_traffic + microbatch * sequence_length * (heads + mixer_cache_token_bytes)
 
 
-@alternative(of="gathered_traffic", by="mixer", label=(*KEEPING, *DENSE), unit="byte", source="dao2022flash")
-def LABEL_gathered_traffic():
-    """Keys and values that tokens gather one by one through the last-level cache: none."""
-    return 0.0
-
-
 @alternative(of="gathered_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
 def sparse_attention_gathered_traffic(mixer_pairs, mixer_cache_token_bytes, microbatch):
     """Latents that tokens gather one by one through the last-level cache: every token has its own choice."""
@@ -217,12 +213,6 @@ def LABEL_core_traffic(mixer_unfused_traffic):
 def LABEL_units(rank_mixer_heads, sequence_length, microbatch):
     """Items of work that may run side by side: rows of blocks of all heads."""
     return microbatch * rank_mixer_heads * steps_of(sequence_length, BLOCK_ROWS)
-
-
-@alternative(of="mixer_serial_steps", by="mixer", label=SOFTMAX, unit="1", source="dao2023flash2")
-def LABEL_serial_steps():
-    """Steps that wait for each other: one, rows of blocks are independent."""
-    return 1.0
 
 
 @alternative(of="mixer_core_launches", by="mixer", label=DENSE, unit="1", source="dao2022flash")

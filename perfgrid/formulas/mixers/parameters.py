@@ -6,7 +6,14 @@ channels.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.mixer_kinds import NONE
+
+FORMULAS = by_label(
+    "mixer",
+    {"mixer_layer_parameters": ("1", "dao2024mamba2", "Parameters of one recurrent mixer.")},
+    {NONE: (0,)},
+)
 
 
 def matrices(hidden_size, input_columns, values):
@@ -29,12 +36,6 @@ def mixer_value_width(mixer_heads, mixer_value_dim):
 def mixer_key_width(mixer_key_heads, mixer_key_dim):
     """Width of all keys of one recurrent mixer: GN."""
     return mixer_key_heads * mixer_key_dim
-
-
-@alternative(of="mixer_layer_parameters", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
-def no_mixer_layer_parameters():
-    """Parameters of one recurrent mixer: none."""
-    return 0.0
 
 
 @alternative(of="mixer_layer_parameters", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")

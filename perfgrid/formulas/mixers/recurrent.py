@@ -13,11 +13,23 @@ Everything is counted in whole chunks; tiles above the diagonal are computed as 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, only, table, total
 from perfgrid.formulas.kernels.tiling import steps_of, whole
 from perfgrid.formulas.mixer_kinds import DELTA, KEEPING, LINEAR, NONE, SOFTMAX
 
 STATE_COLUMNS = 64.0  # of the state that one core keeps in the pass over the states (flash-linear-attention)
+
+FORMULAS = by_label(
+    "mixer",
+    {
+        "mixer_dependent_products": (
+            *("1", "yang2024gateddelta"),
+            "Operations of one step that wait for each other beyond their arithmetic.",
+        )
+    },
+    {(*LINEAR, NONE): (1,), DELTA: (2,), SOFTMAX: (0,)},  # the state of the chunk is added; the products W S and K'V'
+)
 
 
 @formula(unit="1", source="dao2024mamba2")
@@ -272,24 +284,6 @@ def LABEL_units(rank_mixer_heads, mixer_value_dim, mixer_sequences, mixer_fused)
 def LABEL_serial_steps(mixer_tokens, mixer_chunk):
     """Steps of the pass over the states that wait for each other: chunks."""
     return steps_of(mixer_tokens, mixer_chunk)
-
-
-@alternative(of="mixer_dependent_products", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
-def LABEL_dependent_products():
-    """Operations of one step that wait for each other: the state of the chunk is added."""
-    return 1.0
-
-
-@alternative(of="mixer_dependent_products", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_dependent_delta_products():
-    """Operations of one step that wait for each other: the products W S and K'V'."""
-    return 2.0
-
-
-@alternative(of="mixer_dependent_products", by="mixer", label=SOFTMAX, unit="1", source="dao2022flash")
-def LABEL_no_dependent_products():
-    """Operations of one step that wait for each other beyond their arithmetic: none."""
-    return 0.0
 
 
 @alternative(of="mixer_core_launches", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")

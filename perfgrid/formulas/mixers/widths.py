@@ -7,11 +7,36 @@ outnumber the key heads they hold copies. The latents and the indexer of sparse 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, SOFTMAX, SPARSE
+from perfgrid.engine.graph.tables import by_label
+from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, SPARSE
 
-DIRECT = ("mamba2", "lightning", NONE, "gated_delta_net", *DENSE)  # no products between the first and the last
 CAPPED = ("window_attention", "chunked_attention")
 SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision (DeepSeek-V3)
+
+FORMULAS = by_label(
+    "mixer",
+    {
+        "mixer_inner_weights": (
+            *("1", "dao2024mamba2"),
+            "Weights of one rank's products between the input and the output product.",
+        ),
+        "mixer_vector_parameters": ("1", "vaswani2017", "Weights of the mixer outside its matrices on one rank."),
+        "mixer_decay_width": ("1", "dao2024mamba2", "Decays of a token and head that are learned."),
+        "recurrent_state_bytes": ("byte", "vaswani2017", "State of one sequence on one rank."),
+        "mixer_cache_token_bytes": (
+            *("byte", "dao2024mamba2"),
+            "Keys and values that one token leaves in the cache of one rank.",
+        ),
+        "mixer_cached_tokens": ("1", "dao2024mamba2", "Tokens of a sequence that the cache holds."),
+    },
+    {
+        ("mamba2", "gated_delta_net"): (0, None, 1, None, 0, 0),
+        ("lightning", NONE): (0, None, 0, None, 0, 0),
+        "kimi_delta_attention": (None, None, None, None, 0, 0),
+        DENSE: (0, 0, 0, 0, None, None),
+        SPARSE: (None, None, 0, 0, None, None),
+    },
+)
 
 
 def latent_token_bytes(latent, rotary, element_size, activation_size, float32_size):
@@ -89,12 +114,6 @@ def sparse_attention_input_columns(q_lora_rank, kv_lora_rank, qk_rope_head_dim, 
     return q_lora_rank + kv_lora_rank + qk_rope_head_dim + index_head_dim + index_heads
 
 
-@alternative(of="mixer_inner_weights", by="mixer", label=DIRECT, unit="1", source="dao2024mamba2")
-def LABEL_inner_weights():
-    """Weights of one rank's products between the input and the output product: none."""
-    return 0.0
-
-
 @alternative(of="mixer_inner_weights", by="mixer", label="kimi_delta_attention", unit="1", source="kimi2025linear")
 def kimi_delta_attention_inner_weights(rank_mixer_heads, mixer_key_dim, mixer_value_dim, gate_rank):
     """Weights of one rank's products between the input and the output product: low rank to decays and gates."""
@@ -154,34 +173,16 @@ def LABEL_vector_parameters(
     return rank_convolution_channels * convolution_length + decays + mixer_value_dim
 
 
-@alternative(of="mixer_vector_parameters", by="mixer", label=DENSE, unit="1", source="vaswani2017")
-def LABEL_no_vector_parameters():
-    """Weights of the mixer outside its matrices on one rank: none."""
-    return 0.0
-
-
 @alternative(of="mixer_vector_parameters", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
 def sparse_attention_vector_parameters(q_lora_rank, kv_lora_rank, index_head_dim):
     """Weights of the mixer outside its matrices: norms of both latents, norm of the indexer's key with its bias."""
     return q_lora_rank + kv_lora_rank + 2 * index_head_dim
 
 
-@alternative(of="mixer_decay_width", by="mixer", label=("mamba2", "gated_delta_net"), unit="1", source="dao2024mamba2")
-def LABEL_decay_width():
-    """Decays of a token and head: one."""
-    return 1.0
-
-
 @alternative(of="mixer_decay_width", by="mixer", label="kimi_delta_attention", unit="1", source="kimi2025linear")
 def kimi_delta_attention_decay_width(mixer_key_dim):
     """Decays of a token and head: one for each channel of the key."""
     return 1.0 * mixer_key_dim
-
-
-@alternative(of="mixer_decay_width", by="mixer", label=("lightning", NONE, *SOFTMAX), unit="1", source="minimax2025")
-def LABEL_no_decay_width():
-    """Decays of a token and head: none, or fixed ones."""
-    return 0.0
 
 
 # ---- states and caches ----------------------------------------------------------------------------------------------
@@ -193,22 +194,10 @@ def LABEL_state_bytes(rank_mixer_heads, mixer_key_dim, mixer_value_dim, state_el
     return rank_mixer_heads * mixer_key_dim * mixer_value_dim * state_element_size
 
 
-@alternative(of="recurrent_state_bytes", by="mixer", label=SOFTMAX, unit="byte", source="vaswani2017")
-def LABEL_no_state_bytes():
-    """State of one sequence on one rank: none."""
-    return 0.0
-
-
 @formula(unit="byte", source="dao2024mamba2")
 def convolution_state_bytes(rank_convolution_channels, convolution_length, activation_size):
     """State of the short convolution of one sequence on one rank: the last tokens but the newest."""
     return rank_convolution_channels * xp.maximum(convolution_length - 1, 0.0) * activation_size
-
-
-@alternative(of="mixer_cache_token_bytes", by="mixer", label=KEEPING, unit="byte", source="dao2024mamba2")
-def LABEL_cache_token_bytes():
-    """Keys and values that one token leaves in the cache of one rank: none."""
-    return 0.0
 
 
 @alternative(of="mixer_cache_token_bytes", by="mixer", label=DENSE, unit="byte", source="pope2022inference")
@@ -241,12 +230,6 @@ def LABEL_cached_tokens(sequence_length):
 def LABEL_capped_tokens(sequence_length, mixer_span):
     """Tokens of a sequence that the cache holds: no more than the window or chunk."""
     return xp.minimum(sequence_length, mixer_span)
-
-
-@alternative(of="mixer_cached_tokens", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
-def LABEL_no_cached_tokens():
-    """Tokens of a sequence that the cache holds: none."""
-    return 0.0
 
 
 @alternative(of="mixer_memory", by="mixer", label=(*KEEPING, *DENSE), unit="byte", source="dao2024mamba2")

@@ -6,23 +6,49 @@ are the products with weights, the short convolution and the gated norm of recur
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
-from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SOFTMAX, SPARSE
+from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SPARSE
 
-
-@synonym(unit="1", source="dao2024mamba2")
-def mixer_tokens(sequence_length):
-    """Tokens of one sequence that a recurrence runs over."""
-    return sequence_length
-
-
-@synonym(unit="1", source="dao2024mamba2", family={"WHICH": ("mixer", "mixer_decoded")})
-def WHICH_sequences(microbatch):
-    """Sequences that a recurrence runs over side by side."""
-    return microbatch
+FORMULAS = (
+    *synonyms(
+        {
+            "mixer_tokens": (
+                "sequence_length",
+                "1",
+                "dao2024mamba2",
+                "Tokens of a sequence that a recurrence runs over.",
+            ),
+            **{
+                f"{which}_sequences": ("microbatch", "1", "dao2024mamba2", "Sequences of a recurrence, side by side.")
+                for which in ("mixer", "mixer_decoded")
+            },
+        }
+    ),
+    *by_label(
+        "mixer",
+        {
+            "mixer_efficiency": ("1", "dao2022flash", "Rate of the kernels of the core over the predicted one."),
+            "mixer_decode_rate": (
+                *("FLOP/s", "dao2024mamba2"),
+                "Rate of one decoding step: vector units update a state, matrix units multiply keys and values.",
+            ),
+            "mixer_decode_launches": (
+                *("1", "deepseek2025v32"),
+                "Kernels of one decoding step: three with attention, among six with an indexer and a choice.",
+            ),
+            "mixer_stream_passes": ("1", "dao2024mamba2", "Passes of convolution and gated norm, by mixer_stream."),
+        },
+        {
+            KEEPING: (None, "vector_rate", None, None),
+            DENSE: (1, "unquantised_matrix_rate", 3, 0),
+            SPARSE: (1, "unquantised_matrix_rate", 6, 0),
+        },
+    ),
+)
 
 
 @constraint(reason="the mixer has no heads: state mixer and mixer_heads", source="dao2024mamba2")
@@ -75,12 +101,6 @@ def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
 def LABEL_efficiency(recurrence_efficiency, mixer_fused):
     """Rate of the kernels of the core over the predicted one: as measured of a chain of kernels, 1 of a fused one."""
     return xp.where(mixer_fused, 1.0, recurrence_efficiency)
-
-
-@alternative(of="mixer_efficiency", by="mixer", label=SOFTMAX, unit="1", source="dao2022flash")
-def LABEL_full_efficiency():
-    """Rate of the kernels of the core over the predicted one: 1."""
-    return 1.0
 
 
 @formula(unit="s", source="williams2009roofline")
@@ -143,12 +163,6 @@ def mixer_launches(mixer_core_launches, mixer_stream_passes, mixer_inner_weights
 def LABEL_stream_passes(convolution_length):
     """How often each streaming kernel of the mixer runs, by mixer_stream."""
     return table("mixer_stream", convolution=xp.where(convolution_length > 0, 1.0, 0.0), gated_norm=1.0)
-
-
-@alternative(of="mixer_stream_passes", by="mixer", label=SOFTMAX, unit="1", source="vaswani2017")
-def LABEL_no_stream_passes():
-    """How often each streaming kernel of the mixer runs, by mixer_stream: never."""
-    return table("mixer_stream", convolution=0.0, gated_norm=0.0)
 
 
 @formula(unit="byte", source="dao2024mamba2")
@@ -227,35 +241,11 @@ def mixer_backward_time(
 # ---- decoding -------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_decode_rate", by="mixer", label=KEEPING, unit="FLOP/s", source="dao2024mamba2")
-def LABEL_decode_core_rate(vector_rate):
-    """Rate of the arithmetic of one decoding step: vector units update the state."""
-    return vector_rate
-
-
-@alternative(of="mixer_decode_rate", by="mixer", label=SOFTMAX, unit="FLOP/s", source="dao2022flash")
-def LABEL_decode_matrix_rate(unquantised_matrix_rate):
-    """Rate of the arithmetic of one decoding step: matrix units multiply keys and values."""
-    return unquantised_matrix_rate
-
-
 @alternative(of="mixer_decode_launches", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_decode_launches(mixer_stream_passes, mixer_inner_weights):
     """Kernels of one decoding step: products, convolution, recurrence, norm."""
     inner = xp.where(mixer_inner_weights > 0, 1.0, 0.0)
     return 3 + inner + total(mixer_stream_passes, "mixer_stream")
-
-
-@alternative(of="mixer_decode_launches", by="mixer", label=DENSE, unit="1", source="dao2022flash")
-def LABEL_decode_attention_launches():
-    """Kernels of one decoding step: products and attention."""
-    return 3.0
-
-
-@alternative(of="mixer_decode_launches", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
-def sparse_attention_decode_launches():
-    """Kernels of one decoding step: three products, indexer, choice and attention."""
-    return 6.0
 
 
 @formula(unit="s", source="williams2009roofline")

@@ -16,7 +16,8 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
 from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
@@ -25,21 +26,49 @@ from perfgrid.formulas.mixer_kinds import ALL
 from .tensor_parallel import exposed_time, with_cores_taken
 
 RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values
-WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
-UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
+
+FORMULAS = (
+    *synonyms(
+        {
+            f"{group}_longest_call_time": (
+                *(f"{group}_gather_time", "s", source),
+                "Time of the longest collective of these ranks in a step.",
+            )
+            for group, source in {"cp": "grattafiori2024llama3", "etp": "liu2025folding"}.items()
+        }
+    ),
+    *by_label(
+        "cp_method",
+        {
+            "head_split": ("1", "fang2024usp", "Ranks of a context-parallel group that split the heads of attention."),
+            "ring_passes": (
+                "1",
+                "liu2023ring",
+                "Passes in which a rank attends to all keys: ranks of a ring.",
+            ),
+            "key_wait": (
+                *("s", "liu2023ring"),
+                "Time that attention of one layer waits for keys and values, by phase: what a ring does not hide.",
+            ),
+            "cp_memory": (
+                *("byte", "jacobs2023ulysses"),
+                "Buffers of context parallelism while attention runs.",
+            ),
+        },
+        {
+            "ring": (1, "sequence_split", "ring_wait", None),
+            "hybrid": (None, "sequence_split", "ring_wait", None),
+            "all_gather": (1, 1, None, None),
+            "ulysses": ("cp", 1, 0, "exchanged_activations"),
+        },
+    ),
+)
 
 
 @alternative(of="cp_message", by="indexer", label=ALL, unit="byte", source="ainslie2023gqa")
 def dense_cp_message(key_value_tensor):
     """Keys and values of one microbatch that a context-parallel group gathers."""
     return 1.0 * key_value_tensor
-
-
-@synonym(unit="s", source="liu2025folding", family={"GROUP": ("etp",)})
-@synonym(unit="s", source="grattafiori2024llama3", family={"GROUP": ("cp",)})
-def GROUP_longest_call_time(GROUP_gather_time):
-    """Time of the longest collective of the GROUP ranks in a step."""
-    return GROUP_gather_time
 
 
 def _by_method(of, label, unit, source, family=None):
@@ -60,18 +89,6 @@ def exposed_in_ring(passes, transfer, hidden_behind):
 # ---- what is split --------------------------------------------------------------------------------------------------
 
 
-@_by_method("head_split", "METHOD", "1", "liu2023ring", UNSPLIT_HEADS)
-def METHOD_head_split():
-    """Ranks of a context-parallel group that split the heads of attention: one, heads are whole."""
-    return 1.0
-
-
-@_by_method("head_split", "ulysses", "1", "jacobs2023ulysses")
-def ulysses_head_split(cp):
-    """Ranks of a context-parallel group that split the heads of attention: all."""
-    return cp
-
-
 @_by_method("head_split", "hybrid", "1", "fang2024usp")
 def hybrid_head_split(cp, ulysses_ranks):
     """Ranks of a context-parallel group that split the heads of attention: those of its inner groups."""
@@ -82,18 +99,6 @@ def hybrid_head_split(cp, ulysses_ranks):
 def sequence_split(cp, head_split):
     """Ranks that split the queries of a head: cp/head_split."""
     return cp / head_split
-
-
-@_by_method("ring_passes", "METHOD", "1", "liu2023ring", RINGS)
-def METHOD_ring_passes(sequence_split):
-    """Passes in which a rank attends to all keys and values: as many as ranks of the ring."""
-    return sequence_split
-
-
-@_by_method("ring_passes", "METHOD", "1", "grattafiori2024llama3", WITHOUT_RING)
-def METHOD_ring_passes_none():
-    """Passes in which a rank attends to all keys and values: one."""
-    return 1.0
 
 
 @formula(unit="1", source="jacobs2023ulysses")
@@ -168,12 +173,6 @@ def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_c
     return wait + returned * (ring_transfer_time - at(ring_transfer_time, phase="forward"))
 
 
-@_by_method("key_wait", "METHOD", "s", "liu2023ring", RINGS)
-def METHOD_key_wait(ring_wait):
-    """Time that attention of one layer waits for keys and values, by phase: transfers that a ring does not hide."""
-    return ring_wait
-
-
 @_by_method("key_wait", "all_gather", "s", "grattafiori2024llama3")
 def all_gather_key_wait(cp_gather_time):
     """Time that attention of one layer waits for keys and values, by phase.
@@ -181,12 +180,6 @@ def all_gather_key_wait(cp_gather_time):
     An all-gather forward; backward another one and a reduce-scatter of their gradients.
     """
     return cp_gather_time * table("phase", forward=1.0, input_gradient=2.0, weight_gradient=0.0)
-
-
-@_by_method("key_wait", "ulysses", "s", "jacobs2023ulysses")
-def ulysses_key_wait():
-    """Time that attention of one layer waits for keys and values beside all-to-alls: none."""
-    return 0.0
 
 
 # ---- all-to-alls of heads -------------------------------------------------------------------------------------------
@@ -262,12 +255,6 @@ def METHOD_cp_memory(exchanged_activations, ring_message, sequence_split):
 def all_gather_cp_memory(cp_message, sequence_split):
     """Working space of context parallelism: the gathered keys and values of one layer, and their gradients."""
     return xp.where(sequence_split > 1, 2 * cp_message, 0.0)
-
-
-@_by_method("cp_memory", "ulysses", "byte", "jacobs2023ulysses")
-def ulysses_cp_memory(exchanged_activations):
-    """Working space of context parallelism: queries, keys, values and results on both sides of an all-to-all."""
-    return exchanged_activations
 
 
 # ---- volume ---------------------------------------------------------------------------------------------------------

@@ -10,24 +10,25 @@ with g bytes per gradient and w bytes per weight,
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, synonym
+from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .groups import ALSO_OF_EXPERTS
 from .tensor_parallel import exposed_in_parts, with_cores_taken
 
-
-@synonym(unit="byte", source="li2020ddp")
-def scatter_message(replica_message):
-    """Gradients of one bucket that ranks reduce-scatter."""
-    return replica_message
-
-
-@synonym(unit="s", source="narayanan2021")
-def exposed_tied_time(tied_all_reduce_time):
-    """All-reduce of a shared embedding table's gradients between the first and the last stage, after all others."""
-    return tied_all_reduce_time
+FORMULAS = synonyms(
+    {
+        "scatter_message": (
+            *("replica_message", "byte", "li2020ddp"),
+            "Gradients of one bucket that ranks reduce-scatter.",
+        ),
+        "exposed_tied_time": (
+            *("tied_all_reduce_time", "s", "narayanan2021"),
+            "All-reduce of a shared embedding table's gradients between both ends of a pipeline, after all others.",
+        ),
+    }
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ it. The groups are a family; beside those of the two orders:
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 from perfgrid.formulas.transformer.parameters import LAID_OUT
@@ -30,56 +31,53 @@ CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constrai
 ALSO_OF_EXPERTS = {"EXPERT_": ("", "expert_")}  # quantities of dense weights that the experts have as well
 EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
 
-
-@constant(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
-def INNERMOST_stride():
-    """Distance between neighbouring ranks of the INNERMOST group."""
-    return 1.0
-
-
-@synonym(unit="1", source="nvidia2026latent", family={"GROUP": ("latent",)})
-@synonym(unit="1", source="korthikanti2022", family={"GROUP": ("operand",)})
-@synonym(unit="1", source="shoeybi2019megatron", family={"GROUP": ("vocab",)})
-def GROUP(tp):
-    """Ranks of the GROUP group: the tensor-parallel ones."""
-    return tp
-
-
-@synonym(unit="1", source="jacobs2023ulysses", family={"GROUP": ("head_split",)})
-@synonym(unit="1", source="liu2023ring", family={"GROUP": ("cp",)})
-def GROUP_stride(tp):
-    """Distance between neighbouring ranks of the GROUP group: the tensor-parallel ones lie between."""
-    return tp
-
-
-@synonym(unit="1", source="lepikhin2021gshard")
-def ep_stride(etp):
-    """Distance between neighbouring expert-parallel ranks."""
-    return etp
-
-
-@synonym(unit="1", source="lepikhin2021gshard")
-def expert_replica(edp):
-    """Ranks that hold the same experts."""
-    return edp
-
-
-@synonym(unit="1", source="rajbhandari2020zero", family={"_PLACE": ("", "_tier_ranks", "_stride")})
-def scatter_PLACE(shard_PLACE):
-    """The same as `shard_PLACE`, since the ranks that reduce-scatter gradients are those of the sharding group."""
-    return shard_PLACE
-
-
-@synonym(unit="1", source="rajbhandari2020zero", family=ALSO_OF_EXPERTS)
-def EXPERT_shard_stride(EXPERT_replica_stride):
-    """Distance between neighbouring ranks of the group EXPERT_shard."""
-    return EXPERT_replica_stride
-
-
-@synonym(unit="s", source="gray2019cudagraphs")
-def collective_launch_latency(launch_overhead):
-    """Latency of a collective until its first step: that of any kernel, since the host queues them ahead."""
-    return launch_overhead
+SIZE, STRIDE, TIERS = "Ranks of the group.", "Distance between neighbouring ranks.", "Ranks of the group by tier."
+FORMULAS = (
+    *constants(
+        {
+            f"{group}_stride": (1.0, "1", "narayanan2021", STRIDE)
+            for group in ("tp", "etp", "vocab", "operand", "latent")
+        }
+    ),
+    *synonyms(
+        {
+            "vocab": ("tp", "1", "shoeybi2019megatron", SIZE),
+            "operand": ("tp", "1", "korthikanti2022", SIZE),
+            "latent": ("tp", "1", "nvidia2026latent", SIZE),
+            "cp_stride": ("tp", "1", "liu2023ring", STRIDE),
+            "head_split_stride": ("tp", "1", "jacobs2023ulysses", STRIDE),
+            "ep_stride": ("etp", "1", "lepikhin2021gshard", STRIDE),
+            "expert_replica": ("edp", "1", "lepikhin2021gshard", "Ranks that hold the same experts."),
+            "scatter": ("shard", "1", "rajbhandari2020zero", SIZE),
+            "scatter_stride": ("shard_stride", "1", "rajbhandari2020zero", STRIDE),
+            "scatter_tier_ranks": ("shard_tier_ranks", "1", "rajbhandari2020zero", TIERS),
+            "shard_stride": ("replica_stride", "1", "rajbhandari2020zero", STRIDE),
+            "expert_shard_stride": ("expert_replica_stride", "1", "rajbhandari2020zero", STRIDE),
+            "collective_launch_latency": (
+                *("launch_overhead", "s", "gray2019cudagraphs"),
+                "Latency of a collective until its first step: that of any kernel, since the host queues them ahead.",
+            ),
+        }
+    ),
+    *by_label(  # on switches ranks may lie anywhere
+        "library",
+        {
+            "stages_placed": ("1", "narayanan2021", "1 where pipeline stages can be placed."),
+            "one_distance": ("1", "narayanan2021", "1 where collectives run among ranks at these distances."),
+        },
+        {"nccl": (1, 1)},
+    ),
+    *by_label(
+        "rank_order",
+        {
+            "experts_inside": (
+                *("1", "narayanan2021"),
+                "1 where the experts of one copy lie on ranks side by side: always inside the stages of a pipeline.",
+            )
+        },
+        {"tp-cp-dp-pp": (1,)},
+    ),
+)
 
 
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
@@ -272,12 +270,6 @@ def GROUP_fills_tiers_of_experts(GROUP_fills, experts):
     return (experts == 0) | (GROUP_fills > 0)
 
 
-@alternative(of="stages_placed", by="library", label="nccl", unit="1", source="narayanan2021")
-def switched_stages():
-    """1 where pipeline stages can be placed: on switches always."""
-    return 1.0
-
-
 @constraint(reason="the pipeline stages do not fill the domains of the fabric evenly", source="narayanan2021")
 def stages_fill_tiers(stages_placed):
     """The pipeline stages fill whole domains of every tier that they touch."""
@@ -304,12 +296,6 @@ def experts_exist(experts, ep):
     return (experts > 0) | (ep == 1)
 
 
-@alternative(of="experts_inside", by="rank_order", label="tp-cp-dp-pp", unit="1", source="narayanan2021")
-def experts_inside_stage():
-    """1 where the experts of one copy lie on ranks side by side: always inside the stages of a pipeline."""
-    return 1.0
-
-
 @alternative(of="experts_inside", by="rank_order", label="tp-cp-pp-dp", unit="1", source="grattafiori2024llama3")
 def experts_inside_sequence(tp, cp, pp, etp, ep):
     """1 where the experts of one copy lie on ranks side by side: not across data-parallel ranks around the pipeline."""
@@ -323,12 +309,6 @@ def experts_inside_sequence(tp, cp, pp, etp, ep):
 def experts_adjoin(experts_inside):
     """The experts of one copy lie on neighbouring ranks."""
     return experts_inside > 0
-
-
-@alternative(of="one_distance", by="library", label="nccl", unit="1", source="narayanan2021")
-def any_distance():
-    """1 where collectives run among ranks at these distances: on switches always."""
-    return 1.0
 
 
 @alternative(of="one_distance", by="library", label="ideal", unit="1", source="narayanan2021")

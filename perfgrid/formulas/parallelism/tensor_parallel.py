@@ -6,7 +6,8 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at, only, total
 from perfgrid.formulas.mixer_kinds import NONE
 
@@ -14,35 +15,31 @@ BLOCKS = {"BLOCK": ("attention", "ffn")}
 ENDS = {"PART": ("embedding", "head")}
 LOSS_REDUCTIONS = 3  # of a vocabulary-parallel cross-entropy: maximum, logit of the label, sum of exponentials
 
-
-@constant(unit="1", source="shoeybi2019megatron")
-def attention_tp_blocks():
-    """Communicating blocks of a layer that attention begins."""
-    return 1.0
-
-
-@synonym(unit="s", source="korthikanti2022")
-def ffn_gathering_time(operand_gathering_time):
-    """Time to gather the input of the feed-forward block's column-parallel products."""
-    return operand_gathering_time
-
-
-@synonym(unit="s", source="korthikanti2022")
-def ffn_reduction_time(tp_reduction_time):
-    """Time to add partial input gradients of the feed-forward block's column-parallel products."""
-    return tp_reduction_time
-
-
-@synonym(unit="s", source="korthikanti2022")
-def embedding_forward_exposed_tp_time(tp_reduction_time):
-    """Exposed communication of a vocabulary-parallel embedding's forward pass: its results are added up."""
-    return tp_reduction_time
-
-
-@synonym(unit="s", source="korthikanti2022")
-def embedding_backward_exposed_tp_time(tp_gathering_time):
-    """Exposed communication of a vocabulary-parallel embedding's backward pass: scattered gradients are gathered."""
-    return tp_gathering_time
+FORMULAS = (
+    *constants(
+        {"attention_tp_blocks": (1.0, "1", "shoeybi2019megatron", "Communicating blocks that attention begins.")}
+    ),
+    *synonyms(
+        {
+            "ffn_gathering_time": (
+                *("operand_gathering_time", "s", "korthikanti2022"),
+                "Time to gather the input of the feed-forward block's column-parallel products.",
+            ),
+            "ffn_reduction_time": (
+                *("tp_reduction_time", "s", "korthikanti2022"),
+                "Time to add partial input gradients of the feed-forward block's column-parallel products.",
+            ),
+            "embedding_forward_exposed_tp_time": (
+                *("tp_reduction_time", "s", "korthikanti2022"),
+                "Exposed communication of a vocabulary-parallel embedding's forward pass: its results are added up.",
+            ),
+            "embedding_backward_exposed_tp_time": (
+                *("tp_gathering_time", "s", "korthikanti2022"),
+                "Exposed communication of a vocabulary-parallel embedding's backward pass: gradients are gathered.",
+            ),
+        }
+    ),
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------

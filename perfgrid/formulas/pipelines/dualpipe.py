@@ -27,9 +27,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
 from perfgrid.formulas.axes import of_kinds
 
-from .stages import ONE_WAY, in_flight
-
-TWO_WAY = ("dualpipe", "dualpipe_v")
+from .stages import in_flight
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -180,18 +178,6 @@ def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
     return 5 * (pp - 1) * stage_transfer_time
 
 
-@alternative(of="ep_overlap_by_schedule", by="schedule", label=(*ONE_WAY, "zb_v"), unit="1", source="deepseek2024v3")
-def ep_overlap_by_LABEL():
-    """Share of the expert all-to-all that runs beside the computation of another microbatch: none in LABEL."""
-    return 0.0
-
-
-@alternative(of="ep_overlap_by_schedule", by="schedule", label=TWO_WAY, unit="1", source="deepseek2024v3")
-def ep_overlap_by_pairs_of_LABEL():
-    """Share of the expert all-to-all that runs beside the computation of another microbatch: all in LABEL."""
-    return 1.0
-
-
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
@@ -210,19 +196,15 @@ def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
 # ---- constraints -----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="fewest_microbatches", by="schedule", label=ONE_WAY, unit="1", source="narayanan2021")
-def fewest_microbatches_of_LABEL():
-    """Microbatches that LABEL needs at least: one."""
-    return 1.0
-
-
 @alternative(of="fewest_microbatches", by="schedule", label="zb_v", unit="1", source="qi2024zerobubble")
 def fewest_microbatches_of_zb_v(pp):
     """Microbatches that ZB-V needs at least: 2p - 1, as many as the first device does before the first returns."""
     return 2 * pp - 1
 
 
-@alternative(of="fewest_microbatches", by="schedule", label=TWO_WAY, unit="1", source="deepseek2025dualpipe")
+@alternative(
+    of="fewest_microbatches", by="schedule", label=("dualpipe", "dualpipe_v"), unit="1", source="deepseek2025dualpipe"
+)
 def fewest_microbatches_of_pairs_of_LABEL(pp):
     """Microbatches that LABEL needs at least: two per device."""
     return 2 * pp

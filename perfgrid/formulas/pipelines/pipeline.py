@@ -25,25 +25,24 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
-from .stages import FOLDED, in_flight
+from .stages import STAGES, in_flight
 
-
-@constant(unit="1", source="narayanan2021")
-def first_stage_position():
-    """Number of the first stage."""
-    return 0.0
-
-
-@constant(unit="1", source="narayanan2021")
-def middle_stage_position():
-    """Number of the second stage, which keeps the most microbatches of all middle stages."""
-    return 1.0
-
-
+FORMULAS = by_label(
+    "schedule",
+    {
+        f"{stage}_stage_in_flight": (
+            *("1", "huang2019gpipe"),
+            f"Microbatches whose activations the {stage} stage keeps at most: in GPipe all of the step.",
+        )
+        for stage in STAGES["STAGE"]
+    },
+    {"gpipe": ("microbatches",) * 3},
+)
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
@@ -318,31 +317,7 @@ def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches
     return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
 
 
-@in_flight("gpipe", "huang2019gpipe")
-def STAGE_stage_in_flight_of_gpipe(microbatches):
-    """Microbatches whose activations the STAGE stage of GPipe keeps at most: all of the step."""
-    return microbatches
-
-
 # ---- constraints -----------------------------------------------------------------------------------------------------
-
-
-@alternative(of="most_chunks", by="schedule", label="1f1b", unit="1", source="narayanan2021")
-def most_chunks_of_1f1b(stage_layers):
-    """Chunks per device that 1F1B allows: one per layer."""
-    return stage_layers
-
-
-@alternative(of="most_chunks", by="schedule", label=("gpipe", "zb_h1", "dualpipe"), unit="1", source="huang2019gpipe")
-def most_chunks_of_LABEL():
-    """Chunks per device that LABEL allows: one."""
-    return 1.0
-
-
-@alternative(of="most_chunks", by="schedule", label=FOLDED, unit="1", source="qi2024zerobubble")
-def most_chunks_of_folded_LABEL():
-    """Chunks per device that LABEL allows: two."""
-    return 2.0
 
 
 @constraint(reason="the schedule does not support so many chunks per device", source="narayanan2021")

@@ -15,7 +15,8 @@ Layers of several kinds stand in the order of the model (`layer_kinds`).
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at, of_kinds, total
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
@@ -23,14 +24,42 @@ from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "kind_layers", "embeddings", "heads")}
 KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
-FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the order of a V
-ONE_WAY = ("1f1b", "gpipe", "zb_h1")  # schedules in which microbatches and chunks run down the devices only
 
-
-@constant(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
-def middle_stage_PART():
-    """The PART of a stage between the first and the last: none."""
-    return 0.0
+SCHEDULES = by_label(
+    "schedule",
+    {
+        "folded": ("1", "qi2024zerobubble", "1 where the chunks of a pipeline run down the devices and back up: a V."),
+        "weight_copies": ("1", "deepseek2024v3", "Copies of the model that one pipeline holds: one per direction."),
+        "ep_overlap_by_schedule": (
+            *("1", "deepseek2024v3"),
+            "Share of the expert all-to-all that runs beside the computation of another microbatch.",
+        ),
+        "most_chunks": ("1", "narayanan2021", "Chunks per device that the schedule allows."),
+        "fewest_microbatches": ("1", "narayanan2021", "Microbatches that the schedule needs at least."),
+    },
+    {
+        "1f1b": (0, 1, 0, "stage_layers", 1),
+        "gpipe": (0, 1, 0, 1, 1),
+        "zb_h1": (0, 1, 0, 1, 1),
+        "zb_v": (1, 1, 0, 2, None),
+        "dualpipe": (0, 2, 1, 1, None),
+        "dualpipe_v": (1, 1, 1, 2, None),
+    },
+)
+FORMULAS = (
+    *SCHEDULES,
+    *constants(
+        {
+            "middle_stage_embeddings": (0.0, "1", "shoeybi2019megatron", "Embeddings of a middle stage: none."),
+            "middle_stage_heads": (0.0, "1", "shoeybi2019megatron", "Output heads of a middle stage: none."),
+            "first_stage_position": (0.0, "1", "narayanan2021", "Number of the first stage."),
+            "middle_stage_position": (
+                *(1.0, "1", "narayanan2021"),
+                "Number of the second stage, which keeps the most microbatches of all middle stages.",
+            ),
+        }
+    ),
+)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -53,30 +82,6 @@ def in_flight(label, source):
     """Marks the microbatches whose activations a device of each stage keeps at most in the schedules ``label``."""
     of = "STAGE_stage_in_flight"
     return alternative(of=of, by="schedule", label=label, unit="1", source=source, family=STAGES)
-
-
-@alternative(of="folded", by="schedule", label=(*ONE_WAY, "dualpipe"), unit="1", source="narayanan2021")
-def folded_not_in_LABEL():
-    """1 where the chunks of a pipeline run down the devices and back up; they do not in LABEL."""
-    return 0.0
-
-
-@alternative(of="folded", by="schedule", label=FOLDED, unit="1", source="qi2024zerobubble")
-def folded_in_LABEL():
-    """1 where the chunks of a pipeline run down the devices and back up, as in LABEL."""
-    return 1.0
-
-
-@alternative(of="weight_copies", by="schedule", label=(*ONE_WAY, *FOLDED), unit="1", source="narayanan2021")
-def weight_copies_of_LABEL():
-    """Copies of the model that one pipeline holds: one in LABEL."""
-    return 1.0
-
-
-@alternative(of="weight_copies", by="schedule", label="dualpipe", unit="1", source="deepseek2024v3")
-def weight_copies_of_dualpipe():
-    """Copies of the model that one pipeline holds: one for each direction of DualPipe."""
-    return 2.0
 
 
 # ---- what a stage holds ---------------------------------------------------------------------------------------------

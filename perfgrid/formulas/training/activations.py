@@ -141,12 +141,6 @@ def selective_layer_activations(selective_linear_activations, layer_score_activa
     return selective_linear_activations + (1 - unfused) * layer_score_activations
 
 
-@alternative(of="layer_activations", by="recompute", label="full", unit="byte", source="korthikanti2022")
-def full_layer_activations(layer_input_activations):
-    """Activations of one layer and microbatch kept for the backward pass when the layer is recomputed: its input."""
-    return layer_input_activations
-
-
 @formula(unit="byte", source="korthikanti2022")
 def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
     """Activations of the embedding for one microbatch: its dropout mask."""

@@ -7,54 +7,36 @@ the host while the next one computes and return one layer ahead of the backward 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.parallelism.tensor_parallel import exposed_in_parts
 
-RESIDENT = ("none", "optimizer")  # offloading that leaves activations on the device
-ON_DEVICE = ("none", "activations")  # offloading that leaves the optimizer on the device
+FORMULAS = by_label(
+    "offload",
+    {
+        "offloaded_state_size": ("byte", "ren2021offload", "Bytes of optimizer state per parameter on the host."),
+        "resident_share": (
+            *("1", "ren2021offload"),
+            "Part of a layer's activations that stays on the device until the backward pass.",
+        ),
+        "layers_in_transit": (
+            *("1", "ren2021offload"),
+            "Layers whose activations are on their way to the host or back, or in use meanwhile.",
+        ),
+        "exposed_offload_time": ("s", "ren2021offload", "Time of one step that waits for the host."),
+        "on_device_optimizer": ("1", "ren2021offload", "1 where the device takes the optimizer step."),
+        "host_reached": ("1", "ren2021offload", "1 where the host can be reached as the offloading needs."),
+    },
+    {
+        "none": (0, 1, 0, 0, 1, 1),
+        "optimizer": ("optimizer_state_size", 1, 0, None, 0, None),
+        "activations": (0, 0, 2, None, 1, None),
+    },
+)
 
 
 def _by(of, label, unit):
     return alternative(of=of, by="offload", label=label, unit=unit, source="ren2021offload")
-
-
-# ---- memory ---------------------------------------------------------------------------------------------------------
-
-
-@_by("offloaded_state_size", ON_DEVICE, "byte")
-def LABEL_offloaded_state_size():
-    """Bytes of optimizer state per parameter on the host (offload: LABEL): none."""
-    return 0.0
-
-
-@_by("offloaded_state_size", "optimizer", "byte")
-def optimizer_offloaded_state_size(optimizer_state_size):
-    """Bytes of optimizer state per parameter on the host with an offloaded optimizer: all."""
-    return optimizer_state_size
-
-
-@_by("resident_share", RESIDENT, "1")
-def LABEL_resident_share():
-    """Part of a layer's activations that stays on the device until the backward pass (offload: LABEL): all."""
-    return 1.0
-
-
-@_by("resident_share", "activations", "1")
-def activations_resident_share():
-    """Part of a layer's activations that stays on the device until the backward pass: nothing."""
-    return 0.0
-
-
-@_by("layers_in_transit", RESIDENT, "1")
-def LABEL_layers_in_transit():
-    """Layers whose activations are on their way to the host or back (offload: LABEL): none."""
-    return 0.0
-
-
-@_by("layers_in_transit", "activations", "1")
-def activations_layers_in_transit():
-    """Layers whose activations are on their way to the host or back, or in use meanwhile."""
-    return 2.0
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
@@ -70,12 +52,6 @@ def usable_host_bandwidth(host_bandwidth, achieved_hbm_bandwidth):
 def usable_host_memory_bandwidth(host_memory_bandwidth, usable_host_bandwidth):
     """Bandwidth of a device's share of the host memory; where none is known that of the link stands in."""
     return xp.where(host_memory_bandwidth > 0, host_memory_bandwidth, usable_host_bandwidth)
-
-
-@_by("exposed_offload_time", "none", "s")
-def none_exposed_offload_time():
-    """Time of one step that waits for the host, without offloading."""
-    return 0.0
 
 
 @_by("exposed_offload_time", "activations", "s")
@@ -124,25 +100,7 @@ def optimizer_exposed_offload_time(
     return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
 
 
-@alternative(of="on_device_optimizer", by="offload", label=ON_DEVICE, unit="1", source="ren2021offload")
-def LABEL_on_device_optimizer():
-    """1 where the device takes the optimizer step (offload: LABEL)."""
-    return 1.0
-
-
-@_by("on_device_optimizer", "optimizer", "1")
-def optimizer_on_device_optimizer():
-    """1 where the device takes the optimizer step: not with an offloaded optimizer."""
-    return 0.0
-
-
 # ---- what is possible -----------------------------------------------------------------------------------------------
-
-
-@alternative(of="host_reached", by="offload", label="none", unit="1", source="ren2021offload")
-def none_host_reached():
-    """1 where the host can be reached as the offloading needs: none needs it."""
-    return 1.0
 
 
 @alternative(of="host_reached", by="offload", label=("optimizer", "activations"), unit="1", source="ren2021offload")

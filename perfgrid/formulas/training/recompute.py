@@ -8,6 +8,7 @@ leaves the mode to the system: the least recomputation that fits the memory, as 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, largest_of_kinds, of_kinds, table, total
 from perfgrid.formulas.pipelines.stages import STAGES
 
@@ -15,45 +16,33 @@ from .memory import repeated_activations
 
 RECOMPUTED = ("none", "selective", "full_in_part", "full")  # what is computed again, least first
 
+FORMULAS = by_label(
+    "recompute",
+    {
+        "layer_recomputed": ("1", "korthikanti2022", "Repetitions of a layer outside its attention core."),
+        "core_recomputed": ("1", "korthikanti2022", "Repetitions of the unfused attention core."),
+        "layer_activations": (
+            *("byte", "korthikanti2022"),
+            "Activations of one layer and microbatch kept for the backward pass.",
+        ),
+        "recompute_choice": ("1", "korthikanti2022", "What is computed again: the index of RECOMPUTED.", RECOMPUTED),
+    },
+    {
+        "none": (0, 0, None, 0),
+        "selective": ("selective_share", 1, None, 1),  # in Megatron-LM the attention core only
+        "full": (1, 1, "layer_input_activations", 3),
+        "layers": ("stated_layers_share", "stated_layers_share", None, None),  # of the mean layer
+    },
+)
+
 
 def _mode(of, label):
     return alternative(of=of, by="recompute", label=label, unit="1", source="korthikanti2022")
 
 
-@_mode("layer_recomputed", "none")
-def none_layer_recomputed():
-    """Repetitions of a layer outside its attention core, without recomputation."""
-    return 0.0
-
-
-@_mode("layer_recomputed", "selective")
-def selective_layer_recomputed(selective_share):
-    """Repetitions of a layer outside its attention core, with selective recomputation: none in Megatron-LM."""
-    return selective_share
-
-
-@_mode("layer_recomputed", "full")
-def full_layer_recomputed():
-    """Repetitions of a layer outside its attention core, with full recomputation."""
-    return 1.0
-
-
-@_mode("core_recomputed", "none")
-def none_core_recomputed():
-    """Repetitions of the unfused attention core, without recomputation."""
-    return 0.0
-
-
-@_mode("core_recomputed", "selective")
-def selective_core_recomputed():
-    """Repetitions of the unfused attention core, with selective recomputation."""
-    return 1.0
-
-
-@_mode("core_recomputed", "full")
-def full_core_recomputed():
-    """Repetitions of the unfused attention core, with full recomputation."""
-    return 1.0
+def _choice(label):
+    about = {"unit": "1", "source": "korthikanti2022", "flags": RECOMPUTED}
+    return alternative(of="recompute_choice", by="recompute", label=label, **about)
 
 
 # ---- a stated number of whole layers (the block method of Megatron-LM) -----------------------------------------------
@@ -71,21 +60,9 @@ def stated_layer_activations(stated_layers_share, none_layer_activations, full_l
     return stated_layers_share * full_layer_activations + (1 - stated_layers_share) * none_layer_activations
 
 
-@_mode("layer_recomputed", "layers")
-def stated_layer_recomputed(stated_layers_share):
-    """Repetitions of the mean layer outside its attention core, with some layers recomputed whole."""
-    return stated_layers_share
-
-
-@_mode("core_recomputed", "layers")
-def stated_core_recomputed(stated_layers_share):
-    """Repetitions of the unfused attention core of the mean layer, with some layers recomputed whole."""
-    return stated_layers_share
-
-
-@_mode("recompute_number", "layers")
-def stated_recompute_number(stated_layers_share):
-    """Number of the recomputation mode, with some layers recomputed whole."""
+@_choice("layers")
+def stated_recompute_choice(stated_layers_share):
+    """What is computed again, with some layers recomputed whole."""
     return xp.where(stated_layers_share >= 1, 3.0, xp.where(stated_layers_share > 0, 2.0, 0.0))
 
 
@@ -273,36 +250,12 @@ def least_core_recomputed(mode_share, mode_core_recomputed):
     return total(mode_share * mode_core_recomputed, "recompute_mode")
 
 
-@_mode("recompute_number", "none")
-def none_recompute_number():
-    """Number of the recomputation mode, without recomputation."""
-    return 0.0
-
-
-@_mode("recompute_number", "selective")
-def selective_recompute_number():
-    """Number of the recomputation mode, with selective recomputation."""
-    return 1.0
-
-
-@_mode("recompute_number", "full")
-def full_recompute_number():
-    """Number of the recomputation mode, with full recomputation."""
-    return 3.0
-
-
-@_mode("recompute_number", "least")
-def least_recompute_number(mode_share):
-    """Number of the least recomputation mode that fits."""
-    full, none = at(mode_share, recompute_mode="full"), at(mode_share, recompute_mode="none")
-    some, every = xp.where(full > 0, 1.0, 0.0), xp.where(full >= 1, 1.0, 0.0)
-    return xp.where(some > 0, 2 + every, 1 - none)
-
-
-@formula(unit="1", source="korthikanti2022", flags=RECOMPUTED)
-def recompute_choice(recompute_number):
-    """What is computed again: as the study says or, where it leaves it to the system, the least that fits.
+@_choice("least")
+def least_recompute_choice(mode_share):
+    """What is computed again: the least that fits.
 
     ``full_in_part``: some layers whole (`layer_recomputed` is their share), the attention core of the others.
     """
-    return recompute_number
+    full, none = at(mode_share, recompute_mode="full"), at(mode_share, recompute_mode="none")
+    some, every = xp.where(full > 0, 1.0, 0.0), xp.where(full >= 1, 1.0, 0.0)
+    return xp.where(some > 0, 2 + every, 1 - none)

@@ -118,16 +118,17 @@ def mixer_phase_energy(
 # ---- activations of a mixer -----------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_kept_products", by="mixer", label=DELTA, unit="byte", source="yang2024fla")
+@alternative(
+    of="mixer_kept_products",
+    by="mixer",
+    label=DELTA,
+    unit="byte",
+    source="yang2024fla",
+    others={(*LINEAR, NONE): 0.0},
+)
 def LABEL_kept_products(rank_mixer_heads, mixer_chunk, activation_size):
     """Products inside chunks that stay for the backward pass, of one token on one rank: the inverse, C of each head."""
     return rank_mixer_heads * mixer_chunk * activation_size
-
-
-@alternative(of="mixer_kept_products", by="mixer", label=(*LINEAR, NONE), unit="byte", source="dao2024mamba2")
-def LABEL_no_kept_products():
-    """Products inside chunks that stay for the backward pass, of one token on one rank: none, they are repeated."""
-    return 0.0
 
 
 @formula(unit="byte", source="yang2024fla")

@@ -4,7 +4,8 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
@@ -28,16 +29,20 @@ PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
 
 
-@synonym(unit="s", source="jiang2024megascale")
-def between_steps_time(step_gap):
-    """Time in which devices idle between two steps, until the host has seen the end of one and begun the next.
-
-    Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
-    parameter, the next batch fetched. It depends on neither model nor batch: it shows in steps of a second.
-    """
-    return step_gap
-
-
+NO_WAIT = "What the embedding waits for: nothing, it sees every token on its own, and its few kernels run ahead."
+FORMULAS = (
+    # Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
+    # parameter, the next batch fetched. It depends on neither model nor batch: it shows in steps of a second.
+    *synonyms(
+        {
+            "between_steps_time": (
+                *("step_gap", "s", "jiang2024megascale"),
+                "Time in which devices idle between two steps: from the end of one until the host has begun the next.",
+            )
+        }
+    ),
+    *constants({f"embedding_exposed_{wait}_time": (0.0, "s", "guo2025", NO_WAIT) for wait in ("cp", "ep", "host")}),
+)
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
 
@@ -48,17 +53,6 @@ def between_steps_time(step_gap):
 def layer_exposed_WAIT_time(layer_forward_exposed_WAIT_time, layer_backward_exposed_WAIT_time):
     """Exposed WAIT time of one layer for one microbatch: that of its forward and of its backward pass."""
     return layer_forward_exposed_WAIT_time + layer_backward_exposed_WAIT_time
-
-
-@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding",), "WAIT": ("host",)})
-@constant(unit="s", source="deepseek2024v3", family={"PART": ("embedding",), "WAIT": ("ep",)})
-@constant(unit="s", source="grattafiori2024llama3", family={"PART": ("embedding",), "WAIT": ("cp",)})
-def PART_exposed_WAIT_time():
-    """Exposed WAIT time of the PART for one microbatch: none.
-
-    The embedding sees every token on its own, and for its few kernels nothing waits on the host.
-    """
-    return 0.0
 
 
 @formula(unit="s", source="gray2019cudagraphs", family={"WAIT": ("host",)})

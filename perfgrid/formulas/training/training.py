@@ -1,6 +1,7 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at, of_kinds, only, total
 from perfgrid.formulas.mixer_kinds import NONE
 
@@ -9,17 +10,20 @@ from .token_prediction import module_kernels
 PARTS = {"PART": ("layer", "embedding", "head")}
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}
 
-
-@synonym(unit="s", source="korthikanti2022", family=DIRECTIONS)
-def embedding_DIRECTION_exposed_time(embedding_DIRECTION_exposed_tp_time):
-    """Communication that the DIRECTION pass of the embedding waits for, for one microbatch."""
-    return embedding_DIRECTION_exposed_tp_time
-
-
-@constant(unit="s", source="korthikanti2022")
-def embedding_recompute_kernel_time():
-    """Kernel time of what the embedding computes again: nothing."""
-    return 0.0
+FORMULAS = (
+    *constants(
+        {"embedding_recompute_kernel_time": (0.0, "s", "korthikanti2022", "What the embedding computes again.")}
+    ),
+    *synonyms(
+        {
+            f"embedding_{direction}_exposed_time": (
+                *(f"embedding_{direction}_exposed_tp_time", "s", "korthikanti2022"),
+                f"Communication that the {direction} pass of the embedding waits for, for one microbatch.",
+            )
+            for direction in ("forward", "backward")
+        }
+    ),
+)
 
 
 # ---- kernels of a layer, by resource (and phase) --------------------------------------------------------------------

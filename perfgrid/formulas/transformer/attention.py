@@ -4,39 +4,25 @@ Unfused products compute the whole score matrix, whatever part of it is masked.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import formula, synonyms
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, table
 from perfgrid.formulas.kernels.tiling import whole_chunks
 
-
-@constant(unit="byte", source="nvidia2023matmul")
-def load_size():
-    """Bytes that a thread loads at once for the matrix units."""
-    return 16.0
-
-
-@synonym(unit="1", source="korthikanti2022")
-def core_rows(sequence_length):
-    """Rows of the results of the unfused products of one head."""
-    return sequence_length
-
-
-@synonym(unit="1", source="korthikanti2022")
-def core_batch(rank_heads):
-    """Unfused products that one kernel computes: one per head."""
-    return rank_heads
-
-
-@synonym(unit="byte", source="korthikanti2022", family={"USE": ("operand", "result")})
-def core_USE_size(activation_size):
-    """Bytes of one USE element of the unfused products."""
-    return activation_size
-
-
-@synonym(unit="1", source="dao2022flash")
-def core_kernels(unfused):
-    """How often each unfused product runs in one layer."""
-    return unfused
+FORMULAS = (
+    *constants(
+        {"load_size": (16.0, "byte", "nvidia2023matmul", "Bytes that a thread loads at once for matrix units.")}
+    ),
+    *synonyms(  # shapes of the unfused products
+        {
+            "core_rows": ("sequence_length", "1", "korthikanti2022", "Rows of the results of one head."),
+            "core_batch": ("rank_heads", "1", "korthikanti2022", "Products that one kernel computes: one per head."),
+            "core_operand_size": ("activation_size", "byte", "korthikanti2022", "Bytes of an operand element."),
+            "core_result_size": ("activation_size", "byte", "korthikanti2022", "Bytes of a result element."),
+            "core_kernels": ("unfused", "1", "dao2022flash", "How often each of them runs in one layer."),
+        }
+    ),
+)
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------

@@ -27,13 +27,7 @@ def index_matrix_parameters(hidden_size, q_lora_rank, index_key_width, index_que
     return hidden_size * index_key_width + q_lora_rank * index_query_width
 
 
-@alternative(of="index_parameters", by="indexer", label=ALL, unit="1", source="deepseek2025v32")
-def no_index_parameters():
-    """Parameters of the indexers of all layers: none."""
-    return 0.0
-
-
-@alternative(of="index_parameters", by="indexer", label=CHOSEN, unit="1", source="deepseek2025v32")
+@alternative(of="index_parameters", by="indexer", label=CHOSEN, unit="1", source="deepseek2025v32", others={ALL: 0.0})
 def top_k_index_parameters(index_layers, index_matrix_parameters, index_head_dim):
     """Parameters of the indexers of all layers: matrices, and the norm of the key with its bias."""
     return index_layers * (index_matrix_parameters + 2 * index_head_dim)

@@ -15,9 +15,18 @@ kinds are spread alike over dense layers and layers with experts.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import of_kinds, only, table, varying_kinds
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 
+FORMULAS = by_label(  # where all feed-forward parts are alike; of both mixers the mean
+    "layer_pattern",
+    {
+        "last_kind": ("1", "dai2024deepseekmoe", "1 for the kind of the last layers, by layer_kind and mixer_kind."),
+        "leading_layers": ("1", "dai2024deepseekmoe", "Dense layers before the pattern with experts begins."),
+    },
+    {"uniform": ("mixer_kind_share", 0)},
+)
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
@@ -65,13 +74,7 @@ def _by_pattern(of, label):
     return alternative(of=of, by="layer_pattern", label=label, unit="1", source="dai2024deepseekmoe")
 
 
-@alternative(of="mixer_kinds", by="mixer", label=NONE, unit="1", source="shoeybi2019megatron")
-def one_mixer_kind():
-    """The one kind of layers of a model without recurrence."""
-    return 1.0
-
-
-@alternative(of="mixer_kinds", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
+@alternative(of="mixer_kinds", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh", others={NONE: 1.0})
 def LABEL_mixer_kinds():
     """Each kind of layers of a hybrid model, by mixer_kind."""
     return table("mixer_kind", attention=1.0, recurrent=1.0)
@@ -93,18 +96,6 @@ def LABEL_mixer_kind_share(attention_layers, layers):
 def uniform_kind_layers(layers, mixer_kind_share):
     """Layers of each kind, where all feed-forward parts are alike, by mixer_kind."""
     return layers * mixer_kind_share
-
-
-@_by_pattern("last_kind", "uniform")
-def uniform_last_kind(mixer_kind_share):
-    """1 for the kind of the last layers, where all feed-forward parts are alike; the mean of both mixers."""
-    return mixer_kind_share
-
-
-@_by_pattern("leading_layers", "uniform")
-def uniform_leading_layers():
-    """Dense layers before the pattern with experts begins, where all layers are alike: 0."""
-    return 0.0
 
 
 @_by_pattern("leading_layers", "dense_first")

@@ -9,24 +9,28 @@ out are the gradients of expert biases, which the products of the backward pass 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula, synonyms
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.stream import by_phase, expert_stream_operations
 
 from .parameters import LAID_OUT
 
-
-@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("grouped", "mixer_gemm")})
-def PRODUCT_operand_size(operand_size):
-    """Bytes of one operand element of the PRODUCT products."""
-    return operand_size
-
-
-@synonym(unit="1", source="dai2024deepseekmoe")
-def layer_grouped_gemms(kind_has_experts):
-    """How often each product of experts runs in one layer."""
-    return kind_has_experts
+FORMULAS = synonyms(
+    {
+        "layer_grouped_gemms": (
+            *("kind_has_experts", "1", "dai2024deepseekmoe"),
+            "How often each product of experts runs in one layer.",
+        ),
+        **{
+            f"{product}_operand_size": (
+                *("operand_size", "byte", "micikevicius2022fp8"),
+                "Bytes of one operand element of these products.",
+            )
+            for product in ("grouped", "mixer_gemm")
+        },
+    }
+)
 
 
 # ---- rows of the experts of one rank --------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""What needs no function of its own: tables of labels, constants, and equations bound to quantities.
+
+A module lists the entries that these functions make in its tuple ``FORMULAS``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError
+
+from .entries import Family, Formula, always, members, same
+
+Cell = float | str | None  # a number, the quantity whose value it is, or nothing: another alternative has the label
+About = tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]  # unit, source, meaning, labels of the values
+
+
+def by_label(
+    by: str, columns: Mapping[str, About], rows: Mapping[str | tuple[str, ...], Sequence[Cell]]
+) -> tuple[Formula, ...]:
+    """Quantities that the label quantity ``by`` decides: a row per label (or several), a column per quantity.
+
+    Raises PerfgridError for a row with too many cells or too few.
+
+    Examples
+    --------
+    >>> about = {"weight_copies": ("1", "deepseek2024v3", "Copies of the model that one pipeline holds.")}
+    >>> [entry.name for entry in by_label("schedule", about, {("1f1b", "gpipe"): (1,), "dualpipe": (2,)})]
+    ['1f1b_weight_copies', 'gpipe_weight_copies', 'dualpipe_weight_copies']
+    """
+    found = []
+    for labels, cells in rows.items():
+        if len(cells) != len(columns):
+            raise PerfgridError(f"table by {by!r}, row {labels!r}: {len(columns)} columns, found {len(cells)} cells")
+        for (of, (unit, source, meaning, *flags)), cell in zip(columns.items(), cells, strict=True):
+            for label in (labels,) if isinstance(labels, str) else labels:
+                if cell is not None:
+                    function, arguments = (same, (cell,)) if isinstance(cell, str) else (always(float(cell)), ())
+                    about = (unit, source, f"{meaning.rstrip('.')}; {label}: {cell}.", of, label, by)
+                    shown = {"flags": flags[0] if flags else ()}
+                    found.append(Formula(f"{label}_{of}", function, arguments, *about, **shown))
+    return tuple(found)
+
+
+def constants(rows: Mapping[str, tuple[float, str, str, str]]) -> tuple[Formula, ...]:
+    """Constants with a unit, or that a source states: name -> value, unit, source, meaning."""
+    return tuple(Formula(name, always(value), (), *about) for name, (value, *about) in rows.items())
+
+
+def bind(
+    function: Callable[..., Any],
+    name: str,
+    arguments: str = "",
+    *,
+    unit: str,
+    source: str,
+    meaning: str = "",
+    where: str = "",
+    family: Family | None = None,
+    of: str | None = None,
+    by: str | None = None,
+    label: str | None = None,
+) -> tuple[Formula, ...]:
+    """The quantity ``name`` by an equation that is a function on its own.
+
+    ``arguments``: the quantities that it is called with, by spaces; default: the names of its own arguments.
+    ``meaning``: default, the first line of its docstring. Everything else as for `formula` and `alternative`.
+    """
+    called = tuple(arguments.split()) or tuple(inspect.signature(function).parameters)
+    text = meaning or (inspect.getdoc(function) or name).splitlines()[0]
+    return members(Formula(name, function, called, unit, source, text, of, label, by, where=where), family)
