@@ -38,7 +38,22 @@ def plain_alternatives() -> dict[str, dict[str, Formula]]:
         registry = registry_of(workload)
         alternatives = [a for choice in registry.choices.values() for a in choice.alternatives]
         for entry in filter(is_plain, (*registry.formulas.values(), *alternatives)):
-            found.setdefault(first[entry.of or entry.name], {})[entry.name] = entry
+            if (entry.of or entry.name) in first:
+                found.setdefault(first[entry.of or entry.name], {})[entry.name] = entry
+    return found
+
+
+@cache
+def tabulated() -> dict[str, dict[str, dict[str, Formula]]]:
+    """Constants, and quantities whose alternatives all are rows of a table: by page, quantity and name."""
+    computed = {entry.of or name for name, (entry, _) in entries().items()}
+    found: dict[str, dict[str, dict[str, Formula]]] = {}
+    for workload in WORKLOADS:
+        registry = registry_of(workload)
+        for name, entry in registry.formulas.items():
+            of = entry.of or name
+            if is_plain(entry) and of not in computed:
+                found.setdefault(_page_of_module(registry.modules[name]), {}).setdefault(of, {})[name] = entry
     return found
 
 
@@ -76,6 +91,8 @@ def places() -> dict[str, str]:
             known[name] = f"{page_of(entry)}#{name}"
             if entry.of:
                 known.setdefault(entry.of, f"{page_of(entry)}#{name}")
+    for page, quantities in tabulated().items():
+        known |= {name: f"{page}#{of}" for of, members in quantities.items() for name in (of, *members)}
     for shown, others in plain_alternatives().items():
         known |= {name: f"{page_of(entries()[shown][0])}#{name}" for name in others}
     for name, (entry, _) in entries().items():
@@ -132,14 +149,14 @@ def formula_pages() -> Iterator[tuple[str, str]]:
             own = files.setdefault(page_of(entry), {})
             own.setdefault(inspect.unwrap(entry.function).__qualname__, []).append((entry, workloads))
     subjects: dict[str, list[list[str]]] = {}
-    for page in sorted(files | helpers()):
+    for page in sorted({*files, *helpers(), *tabulated()}):
         functions, own = files.get(page, {}), helpers().get(page, {})
-        first = next(iter(functions.values()))[0][0].function if functions else next(iter(own.values()))
-        module = sys.modules[inspect.unwrap(first).__module__]
+        module = sys.modules["perfgrid.formulas." + page.removeprefix("reference/formulas/")[:-3].replace("/", ".")]
         title = _title(module)
         file = module.__name__.replace(".", "/") + ".py"
         text = trail(page, ("Formulas", "reference/formulas/index.md")) + f"# {title}\n\n{_about(module)}\n\n"
         text += f"File `{file}`.\n\n" + "".join(_formula(members, page) for members in functions.values())
+        text += "".join(_table(of, members, page) for of, members in tabulated().get(page, {}).items())
         if own:
             text += "\n## Functions of these formulas\n" + "".join(_helper(f, page) for f in own.values())
         yield page, text
@@ -153,6 +170,21 @@ def formula_pages() -> Iterator[tuple[str, str]]:
     for subject, rows in subjects.items():
         text += f"\n## {subject.capitalize()}\n\n" + table(["page", "about", "formulas"], rows)
     yield "reference/formulas/index.md", text
+
+
+def _table(of: str, members: dict[str, Formula], page: str) -> str:
+    """The section of a constant, or of a quantity that labels decide."""
+    first = next(iter(members.values()))
+    meaning = first.meaning.rpartition("; ")[0] if first.of else first.meaning
+    text = (
+        f"\n## {of} {{ #{of} }}\n\n{escaped(meaning)}\n\nunit `{first.unit}` · source {cited(first.source, page)}\n\n"
+    )
+    if first.of is None:
+        return text + f"Value: {first.function():g}\n\n"
+    rows = [
+        [f"`{e.label}`", linked(e.arguments[0], page) if e.arguments else f"{e.function():g}"] for e in members.values()
+    ]
+    return text + table([f"`{first.by}`", "value"], rows)
 
 
 def _title(module: ModuleType) -> str:
@@ -228,10 +260,14 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
 def lists() -> Iterator[tuple[str, str]]:
     """The list of all computed quantities, and the bibliography."""
     rows = {name: (entry.unit, escaped(entry.meaning)) for name, (entry, _) in entries().items()}
+    for members in (members for quantities in tabulated().values() for members in quantities.values()):
+        rows |= {name: (entry.unit, escaped(entry.meaning)) for name, entry in members.items()}
     chosen: dict[str, list[str]] = {}
     for name, (entry, _) in entries().items():
         if entry.of:
             chosen.setdefault(entry.of, []).append(name)
+    for quantities in tabulated().values():
+        chosen |= {of: list(members) for of, members in quantities.items() if of not in members}
     for name, among in chosen.items():
         rows[name] = rows[among[0]][0], "one of " + ", ".join(linked(other, QUANTITIES) for other in among)
     text = f"# Computed quantities\n\nAll {len(rows)} by name. What files state: [glossary](glossary.md).\n"
@@ -240,7 +276,8 @@ def lists() -> Iterator[tuple[str, str]]:
         text += f"\n## {letter.upper()}\n\n" + table(["quantity", "unit", "meaning"], listed)
     yield QUANTITIES, text
     cites: dict[str, list[str]] = {}
-    for entry, _ in entries().values():
+    plain = (e for quantities in tabulated().values() for members in quantities.values() for e in members.values())
+    for entry in (*(entry for entry, _ in entries().values()), *plain):
         cites.setdefault(entry.source, []).append(entry.name)
     text = "# References\n\nSources of formulas and catalog.\n\n"
     for key, citation in sorted(load_catalog().references.items()):
