@@ -49,6 +49,7 @@ INNER = InnerAxes(
         "side": AXIS_LABELS["side"],  # of the shape of a network tier, innermost first
         "reach": ("device", "group", "network"),  # of a link: to a device, among neighbours, through the network
         "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
+        "per": ("message", "chunk"),  # what a latency or time per byte of a collective is paid for, once each
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL
         # what the schedule of a collective asks of the links of a tier (see `Schedule`)

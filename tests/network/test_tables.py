@@ -45,8 +45,8 @@ def times(found, size, step, hop, bandwidth, post):
     """Times by algorithm and span, as the formulas combine them."""
     by_tier = [table("tier", scale_up=x[0], scale_out=x[1]) for x in (step, hop, bandwidth)]
     found, speed = INNER.vector("tier", found), (by_tier[0], by_tier[1], post)
-    parts = ideal.chunk_latency(found, *speed), ideal.chunk_inverse_bandwidth(found, by_tier[2])
-    return ideal.schedule_time(size, ideal.latency(found, *speed), ideal.inverse_bandwidth(found, by_tier[2]), *parts)
+    latency, inverse_bandwidth = ideal.CALL_latency(found, *speed), ideal.CALL_inverse_bandwidth(found, by_tier[2])
+    return ideal.schedule_time(size, latency, inverse_bandwidth)
 
 
 @pytest.mark.parametrize("name", FABRICS)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives import nccl
 from perfgrid.formulas.collectives.ideal import NAMES
 from perfgrid.formulas.collectives.placement import ranks_in_domain
@@ -180,7 +181,7 @@ def test_a_fixed_algorithm_that_is_not_offered_is_illegal(tp, sequence_parallel)
 def test_a_switch_that_adds_is_taken_where_the_device_has_one(tp, dp):
     for device, has in (("h100-sxm-80gb", True), ("a100-sxm-80gb", False), ("h100-pcie-80gb", False)):
         q = design("llama-3.1-70b", device, tp=tp, dp=dp)
-        latency = rows(q["tp_nccl_all_reduce_latency"], "nccl_algorithm", "protocol")
+        latency = rows(at(q["tp_nccl_all_reduce_latency"], per="message"), "nccl_algorithm", "protocol")
         offered = {key for key, value in latency.items() if value < UNAVAILABLE}
         routes = {("ring", p) for p in ("ll", "ll128", "simple")} | {("tree", p) for p in ("ll", "ll128", "simple")}
         assert offered == routes | ({("in_switch", "simple")} if has and tp > 1 else set())

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import INNER, at, largest, only, smallest, total
+from perfgrid.formulas.axes import INNER, at, largest, only, smallest, table, total
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
 from .ideal_tables import ALGORITHMS, VOLUME, fabric_of, schedules
@@ -104,19 +104,20 @@ def chunk_inverse_bandwidth(schedules, bandwidth):
     return xp.where(pipelined(), total(each, "tier") - largest(each, "tier"), total(own, "tier"))
 
 
-def schedule_time(message, latency, inverse_bandwidth, chunk_latency, chunk_inverse_bandwidth):
+def schedule_time(message, latency, inverse_bandwidth):
     """Time of a message B in its best number of chunks C, at least one (see `schedules.schedule.Coefficients`).
 
     .. math:: t = \\alpha + \\beta B + \\min_{C \\ge 1} (C \\alpha_c + \\beta_c B / C)
 
+    Both coefficients of the message and of a chunk: those along `per`.
+
     With the best C the last term is twice the root of chunk latency · chunk inverse bandwidth · B.
     Source: thakur2005; sanders2009twotree.
     """
-    filling = chunk_inverse_bandwidth * message
-    product = chunk_latency * filling
-    cut = 2 * xp.root(product)
-    chunks = xp.where((filling > chunk_latency) & (product > 0), cut, chunk_latency + filling)
-    return latency + inverse_bandwidth * message + chunks
+    filling, each = at(inverse_bandwidth, per="chunk") * message, at(latency, per="chunk")
+    product = each * filling
+    chunks = xp.where((filling > each) & (product > 0), 2 * xp.root(product), each + filling)
+    return at(latency, per="message") + at(inverse_bandwidth, per="message") * message + chunks
 
 
 def numbers():
@@ -216,46 +217,29 @@ def ring_transfer_schedules(
     return schedules(fabric, "send_recv", int(sequence_split), int(sequence_split_stride))
 
 
-@formula(unit="s", source="thakur2005", family=OF_RANKS)
-def CALL_latency(CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
-    """Latency of a CALL, by algorithm and span."""
-    return latency(CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
-
-
-@formula(unit="s/byte", source="thakur2005", family=OF_RANKS)
-def CALL_inverse_bandwidth(CALL_schedules, tier_link_bandwidth):
-    """Time of a CALL per byte of its message, by algorithm and span."""
-    return inverse_bandwidth(CALL_schedules, tier_link_bandwidth)
-
-
 @formula(unit="s", source="sanders2009twotree", family=OF_RANKS)
-def CALL_chunk_latency(CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
-    """Latency that every chunk of a CALL's message adds, by algorithm and span."""
-    return chunk_latency(CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
+def CALL_latency(CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
+    """Latency of a CALL, per message and per chunk of it, by algorithm and span."""
+    links = (CALL_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
+    return table("per", message=latency(*links), chunk=chunk_latency(*links))
 
 
 @formula(unit="s/byte", source="sanders2009twotree", family=OF_RANKS)
-def CALL_chunk_inverse_bandwidth(CALL_schedules, tier_link_bandwidth):
-    """Time per byte of a chunk that a CALL's message waits for its first chunk, by algorithm and span."""
-    return chunk_inverse_bandwidth(CALL_schedules, tier_link_bandwidth)
+def CALL_inverse_bandwidth(CALL_schedules, tier_link_bandwidth):
+    """Time of a CALL per byte of its message, and of a chunk for which the message waits, by algorithm and span."""
+    links = (CALL_schedules, tier_link_bandwidth)
+    return table("per", message=inverse_bandwidth(*links), chunk=chunk_inverse_bandwidth(*links))
 
 
 # ---- the fastest ----------------------------------------------------------------------------------------------------
 
 
 @alternative(of="GROUP_CALL_time", by="library", label="ideal", unit="s", source="thakur2005", family=EVERY_CALL)
-def GROUP_CALL_fastest_time(
-    GROUP_message,
-    GROUP_CALL_latency,
-    GROUP_CALL_inverse_bandwidth,
-    GROUP_CALL_chunk_latency,
-    GROUP_CALL_chunk_inverse_bandwidth,
-    GROUP_named_algorithm,
-):
+def GROUP_CALL_fastest_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, GROUP_named_algorithm):
     """Time of the fastest CALL in the GROUP group that the links allow."""
-    parts = (GROUP_CALL_chunk_latency, GROUP_CALL_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, *parts)
-    return fastest(times, GROUP_named_algorithm)
+    return fastest(
+        schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth), GROUP_named_algorithm
+    )
 
 
 @alternative(
@@ -268,46 +252,25 @@ def GROUP_CALL_fastest_time(
     flags=CHOSEN,
 )
 def GROUP_CALL_fastest_algorithm(
-    GROUP_message,
-    GROUP_CALL_latency,
-    GROUP_CALL_inverse_bandwidth,
-    GROUP_CALL_chunk_latency,
-    GROUP_CALL_chunk_inverse_bandwidth,
-    GROUP_named_algorithm,
+    GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, GROUP_named_algorithm
 ):
     """Which algorithm runs the fastest CALL in the GROUP group that the links allow."""
-    parts = (GROUP_CALL_chunk_latency, GROUP_CALL_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, *parts)
+    times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth)
     return which_fastest(times, GROUP_named_algorithm)
 
 
 @alternative(of="pp_transfer_time", by="library", label="ideal", unit="s", source="thakur2005")
-def pp_fastest_transfer_time(
-    pp_message,
-    pp_transfer_latency,
-    pp_transfer_inverse_bandwidth,
-    pp_transfer_chunk_latency,
-    pp_transfer_chunk_inverse_bandwidth,
-    pp_named_algorithm,
-):
+def pp_fastest_transfer_time(pp_message, pp_transfer_latency, pp_transfer_inverse_bandwidth, pp_named_algorithm):
     """Time of one point-to-point transfer between neighbouring stages, all of which send at the same time."""
-    parts = (pp_transfer_chunk_latency, pp_transfer_chunk_inverse_bandwidth)
-    times = schedule_time(pp_message, pp_transfer_latency, pp_transfer_inverse_bandwidth, *parts)
-    return fastest(times, pp_named_algorithm)
+    return fastest(schedule_time(pp_message, pp_transfer_latency, pp_transfer_inverse_bandwidth), pp_named_algorithm)
 
 
 @alternative(of="ring_transfer_time", by="library", label="ideal", unit="s", source="liu2023ring")
 def ring_fastest_transfer_time(
-    ring_message,
-    ring_transfer_latency,
-    ring_transfer_inverse_bandwidth,
-    ring_transfer_chunk_latency,
-    ring_transfer_chunk_inverse_bandwidth,
-    cp_named_algorithm,
+    ring_message, ring_transfer_latency, ring_transfer_inverse_bandwidth, cp_named_algorithm
 ):
     """Time of one point-to-point transfer to the next rank of a ring, by phase."""
-    parts = (ring_transfer_chunk_latency, ring_transfer_chunk_inverse_bandwidth)
-    times = schedule_time(ring_message, ring_transfer_latency, ring_transfer_inverse_bandwidth, *parts)
+    times = schedule_time(ring_message, ring_transfer_latency, ring_transfer_inverse_bandwidth)
     return fastest(times, cp_named_algorithm)
 
 

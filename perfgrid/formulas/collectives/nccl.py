@@ -117,31 +117,64 @@ def least(times):
     return smallest(smallest(times, "protocol"), "nccl_algorithm")
 
 
-def chosen_time(message, latency, inverse_bandwidth, per_root):
-    """Time of the candidate with the least estimate; the estimate does not count the chunks (``per_root``)."""
-    estimate = latency + inverse_bandwidth * message
-    time = estimate + per_root * xp.root(message)
-    return least(xp.where(estimate <= least(estimate), time, UNAVAILABLE))
+def chosen_time(message, latency, inverse_bandwidth, waiting=1.0):
+    """Time of the candidate with the least estimate, which does not count the chunks.
+
+    A chunk pays the latency of a chunk, and the part ``waiting`` of the transfer waits for the first one.
+    """
+    estimate = at(latency, per="message") + inverse_bandwidth * message
+    per_root = cutting(at(latency, per="chunk"), inverse_bandwidth * waiting)
+    return least(xp.where(estimate <= least(estimate), estimate + per_root * xp.root(message), UNAVAILABLE))
 
 
-def ring_only(latency, named):
-    """Latency of a collective that NCCL runs only as a ring; unavailable if the study names another algorithm."""
-    return xp.where((named == 0) | (named == NUMBERS[0]), latency, UNAVAILABLE)
+def ring_latency(ranks, tier_ranks, step_latency, base_latency, chunk_share, named):
+    """Latency of a collective that NCCL runs only as a ring, per message and per chunk, by protocol.
+
+    Base latency, and n - 1 steps of which N - 1 leave a node; 0 for a single rank. Unavailable if the study names
+    another algorithm.
+    """
+    step, base = at(step_latency, nccl_algorithm="ring"), at(base_latency, nccl_algorithm="ring")
+    steps = ring_pass(ranks, at(tier_ranks, tier="scale_out"), at(step, tier="scale_up"), at(step, tier="scale_out"))
+    named = several(ranks) * named
+    whole = xp.where((named == 0) | (named == NUMBERS[0]), several(ranks) * (base + steps), UNAVAILABLE)
+    return table("per", message=whole, chunk=chunk_share * steps)
 
 
 # ---- the fabric -----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning", family={"ROUTE": ("ring", "tree")})
-def ROUTE_tier_latency(ROUTE_step_latency, network_ROUTE_step_latency, tier_path_latency):
-    """Latency of one step of a ROUTE, by protocol and tier: software and protocol, and the links passed."""
-    return table("tier", scale_up=ROUTE_step_latency, scale_out=network_ROUTE_step_latency) + tier_path_latency
+@formula(unit="s", source="nccl2026tuning")
+def nccl_step_latency(
+    ring_step_latency,
+    network_ring_step_latency,
+    tree_step_latency,
+    network_tree_step_latency,
+    in_switch_step_latency,
+    network_in_switch_step_latency,
+    tier_path_latency,
+):
+    """Latency of one step, by nccl_algorithm, protocol and tier: software and protocol, and the links passed.
+
+    A reduction in the switches of a node passes no links beside.
+    """
+    ring = table("tier", scale_up=ring_step_latency, scale_out=network_ring_step_latency) + tier_path_latency
+    tree = table("tier", scale_up=tree_step_latency, scale_out=network_tree_step_latency) + tier_path_latency
+    network_step = network_in_switch_step_latency + at(tier_path_latency, tier="scale_out")
+    in_switch = table("tier", scale_up=in_switch_step_latency, scale_out=network_step)
+    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=in_switch)
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tier_transfer_latency(ring_tier_latency):
+def nccl_base_latency(ring_base_latency, tree_base_latency, collective_launch_latency):
+    """Latency of a collective until its first step, by nccl_algorithm and protocol: launch, and base latency."""
+    base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
+    return collective_launch_latency + base
+
+
+@formula(unit="s", source="nccl2026tuning")
+def tier_transfer_latency(nccl_step_latency):
     """Latency of one message between two members, by tier: a step in the protocol for large messages (simple)."""
-    return at(ring_tier_latency, protocol="simple")
+    return at(nccl_step_latency, nccl_algorithm="ring", protocol="simple")
 
 
 # ---- all-gather and reduce-scatter ----------------------------------------------------------------------------------
@@ -149,16 +182,15 @@ def tier_transfer_latency(ring_tier_latency):
 
 @formula(unit="s", source="nccl2026tuning", family=RANKS)
 def GROUP_nccl_gather_latency(
-    GROUP, GROUP_tier_ranks, ring_tier_latency, ring_base_latency, collective_launch_latency, GROUP_named_algorithm
+    GROUP, GROUP_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, GROUP_named_algorithm
 ):
-    """Latency of NCCL's all-gather (reduce-scatter) in the GROUP group, by protocol.
+    """Latency of NCCL's all-gather (reduce-scatter) in the GROUP group, per message and chunk, by protocol.
 
-    Launch, base latency of the ring, and n - 1 steps of which N - 1 leave a node; 0 for a single rank.
+    A chunk pays ``chunk_share`` of the n - 1 steps.
     """
-    between = at(GROUP_tier_ranks, tier="scale_out")
-    steps = ring_pass(GROUP, between, at(ring_tier_latency, tier="scale_up"), at(ring_tier_latency, tier="scale_out"))
-    latency = several(GROUP) * (collective_launch_latency + ring_base_latency + steps)
-    return ring_only(latency, several(GROUP) * GROUP_named_algorithm)
+    return ring_latency(
+        GROUP, GROUP_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, GROUP_named_algorithm
+    )
 
 
 @formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
@@ -170,80 +202,60 @@ def GROUP_nccl_gather_inverse_bandwidth(
     return gathered_share(GROUP) / rate
 
 
-@formula(unit="s/byte**0.5", source="nccl2026device", family=RANKS)
-def GROUP_nccl_gather_cutting(
-    GROUP, GROUP_tier_ranks, ring_tier_latency, chunk_share, GROUP_nccl_gather_inverse_bandwidth
-):
-    """Cost of cutting the message of NCCL's all-gather in the GROUP group, per root of its size, by protocol.
-
-    2·sqrt(chunk_share · latency of a pass · time per byte).
-    """
-    between = at(GROUP_tier_ranks, tier="scale_out")
-    steps = ring_pass(GROUP, between, at(ring_tier_latency, tier="scale_up"), at(ring_tier_latency, tier="scale_out"))
-    return cutting(chunk_share * steps, GROUP_nccl_gather_inverse_bandwidth)
-
-
 @alternative(of="GROUP_gather_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING)
-def GROUP_nccl_gather_time(
-    GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth, GROUP_nccl_gather_cutting
-):
+def GROUP_nccl_gather_time(GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth):
     """Time of NCCL's all-gather in the GROUP group, in the protocol of least estimate."""
-    return chosen_time(
-        GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth, GROUP_nccl_gather_cutting
-    )
+    return chosen_time(GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth)
 
 
 # ---- all-reduce -----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning", family=RANKS)
-def GROUP_nccl_pass_latency(
-    GROUP,
-    GROUP_tier_ranks,
-    ring_tier_latency,
-    tree_tier_latency,
-    in_switch_step_latency,
-    network_in_switch_step_latency,
-    tier_path_latency,
-    tier_in_network,
-):
-    """Latency of the steps of one of the two passes of an all-reduce in the GROUP group, by algorithm and protocol.
+def pass_latency(ranks, nodes, step_latency, network_adds):
+    """Latency of the steps of one of the two passes of an all-reduce, by nccl_algorithm and protocol.
 
     Ring: n - 1 steps. Tree: (n/N - 1) steps inside a node and log2 N between the N nodes. In the switches: half of the
     way up and down.
     """
-    nodes = at(GROUP_tier_ranks, tier="scale_out")
-    ring, tree = (
-        one_way(GROUP, nodes, at(step, tier="scale_up"), at(step, tier="scale_out"))
-        for one_way, step in ((ring_pass, ring_tier_latency), (tree_pass, tree_tier_latency))
+    ring, tree, switch = (
+        tuple(at(step_latency, nccl_algorithm=name, tier=tier) for tier in ("scale_up", "scale_out"))
+        for name in ("ring", "tree", "in_switch")
     )
-    network_step = network_in_switch_step_latency + at(tier_path_latency, tier="scale_out")
-    both = in_switch_latency(nodes, in_switch_step_latency, network_step, at(tier_in_network, tier="scale_out"))
-    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=both / 2)
+    return table(
+        "nccl_algorithm",
+        ring=ring_pass(ranks, nodes, *ring),
+        tree=tree_pass(ranks, nodes, *tree),
+        in_switch=in_switch_latency(nodes, *switch, network_adds) / 2,
+    )
 
 
 @formula(unit="s", source="nccl2026tuning", family=RANKS)
 def GROUP_nccl_all_reduce_latency(
     GROUP,
     GROUP_tier_ranks,
-    GROUP_nccl_pass_latency,
-    ring_base_latency,
-    tree_base_latency,
-    collective_launch_latency,
+    nccl_step_latency,
+    nccl_base_latency,
+    chunk_share,
+    tier_in_network,
     in_switch_gain,
     GROUP_named_algorithm,
 ):
-    """Latency of NCCL's all-reduces in the GROUP group, by algorithm and protocol: launch, base latency and two passes.
+    """Latency of NCCL's all-reduces in the GROUP group, per message and chunk, by nccl_algorithm and protocol.
 
-    A reduction in the switches requires switches that can add, several ranks per node, and the protocol simple.
+    Of a message base latency and two passes; of a chunk a share of one pass, in the switches of both. A reduction in
+    the switches requires switches that can add, several ranks per node, and the protocol simple.
     """
-    base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
-    latency = several(GROUP) * (collective_launch_latency + base + 2 * GROUP_nccl_pass_latency)
+    one_way = pass_latency(
+        *(GROUP, at(GROUP_tier_ranks, tier="scale_out")), nccl_step_latency, at(tier_in_network, tier="scale_out")
+    )
+    latency = several(GROUP) * (nccl_base_latency + 2 * one_way)
     adds = (in_switch_gain > 0) & (at(GROUP_tier_ranks, tier="scale_up") > 1)
     simple = table("protocol", ll=0.0, ll128=0.0, simple=1.0)
     offered = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=simple * xp.where(adds, 1.0, 0.0))
     named = several(GROUP) * GROUP_named_algorithm
-    return xp.where((offered > 0) & ((named == 0) | (named == numbers())), latency, UNAVAILABLE)
+    whole = xp.where((offered > 0) & ((named == 0) | (named == numbers())), latency, UNAVAILABLE)
+    passes = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=2.0)
+    return table("per", message=whole, chunk=chunk_share * one_way * passes)
 
 
 @formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
@@ -275,29 +287,15 @@ def GROUP_nccl_all_reduce_inverse_bandwidth(
     return table("nccl_algorithm", ring=ring, tree=tree, in_switch=in_switch)
 
 
-@formula(unit="s/byte**0.5", source="nccl2026device", family=RANKS)
-def GROUP_nccl_all_reduce_cutting(GROUP_nccl_pass_latency, chunk_share, GROUP_nccl_all_reduce_inverse_bandwidth):
-    """Cost of cutting the message of NCCL's all-reduces in the GROUP group, per root of its size.
-
-    By algorithm and protocol. A chunk pays a share of one pass, in the switches of both; the second pass starts with
-    the first chunk that arrives, so that half of the transfer waits for it.
-    """
-    passes = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=2.0)
-    return cutting(chunk_share * GROUP_nccl_pass_latency * passes, GROUP_nccl_all_reduce_inverse_bandwidth / 2)
-
-
 @alternative(
     of="GROUP_all_reduce_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING
 )
-def GROUP_nccl_all_reduce_time(
-    GROUP_message,
-    GROUP_nccl_all_reduce_latency,
-    GROUP_nccl_all_reduce_inverse_bandwidth,
-    GROUP_nccl_all_reduce_cutting,
-):
-    """Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate."""
-    coefficients = (GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth)
-    return chosen_time(GROUP_message, *coefficients, GROUP_nccl_all_reduce_cutting)
+def GROUP_nccl_all_reduce_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth):
+    """Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate.
+
+    The second pass starts with the first chunk that arrives, so that half of the transfer waits for it.
+    """
+    return chosen_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth, 0.5)
 
 
 @alternative(
@@ -313,5 +311,6 @@ def GROUP_nccl_all_reduce_algorithm(
     GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth
 ):
     """NCCL's algorithm for the all-reduce in the GROUP group."""
-    estimate = GROUP_nccl_all_reduce_latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
+    latency = at(GROUP_nccl_all_reduce_latency, per="message")
+    estimate = latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
     return least(xp.where(estimate <= least(estimate), numbers(), 1e10))

@@ -15,7 +15,7 @@ from . import ideal
 from .exchange import equal_parts, exchange_time
 from .ideal import CHOSEN, TABLE, any_offered, fastest, schedule_time, which_fastest
 from .ideal_tables import ALGORITHMS, fabric_of, schedules
-from .nccl import NUMBERS, chosen_time, cutting, ring_only, ring_pass, ring_rate
+from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate
 from .placement import outermost, placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
@@ -74,41 +74,25 @@ def collective_schedules(
     return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
 
 
-@formula(unit="s", source="thakur2005")
-def collective_latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
-    """Latency of a collective, by algorithm and span."""
-    return ideal.latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
-
-
-@formula(unit="s/byte", source="thakur2005")
-def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
-    """Time of a collective per byte of its message, by algorithm and span."""
-    return ideal.inverse_bandwidth(collective_schedules, tier_link_bandwidth)
-
-
 @formula(unit="s", source="sanders2009twotree")
-def collective_chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency):
-    """Latency that every chunk of the message adds, by algorithm and span."""
-    return ideal.chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency, 0.0)
+def collective_latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
+    """Latency of a collective, per message and per chunk of it, by algorithm and span."""
+    whole = ideal.latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
+    each = ideal.chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency, 0.0)
+    return table("per", message=whole, chunk=each)
 
 
 @formula(unit="s/byte", source="sanders2009twotree")
-def collective_chunk_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
-    """Time per byte of a chunk that the message waits for its first chunk, by algorithm and span."""
-    return ideal.chunk_inverse_bandwidth(collective_schedules, tier_link_bandwidth)
+def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
+    """Time of a collective per byte of its message, and of a chunk that it waits for, by algorithm and span."""
+    links = (collective_schedules, tier_link_bandwidth)
+    return table("per", message=ideal.inverse_bandwidth(*links), chunk=ideal.chunk_inverse_bandwidth(*links))
 
 
 @formula(unit="s", source="thakur2005")
-def algorithm_time(
-    message_size,
-    collective_latency,
-    collective_inverse_bandwidth,
-    collective_chunk_latency,
-    collective_chunk_inverse_bandwidth,
-):
+def algorithm_time(message_size, collective_latency, collective_inverse_bandwidth):
     """Time of every algorithm of an ideal fabric, by algorithm and span."""
-    parts = (collective_chunk_latency, collective_chunk_inverse_bandwidth)
-    return schedule_time(message_size, collective_latency, collective_inverse_bandwidth, *parts)
+    return schedule_time(message_size, collective_latency, collective_inverse_bandwidth)
 
 
 @alternative(of="collective_time", by="library", label="ideal", unit="s", source="thakur2005")
@@ -138,26 +122,22 @@ def broadcast_time(
     replica,
     replica_tier_ranks,
     replica_tier_bandwidth,
-    ring_tier_latency,
-    ring_base_latency,
+    nccl_step_latency,
+    nccl_base_latency,
     chunk_share,
     protocol_share,
     low_latency_bandwidth,
-    collective_launch_latency,
     replica_named_algorithm,
 ):
     """Time of NCCL's broadcast: chunks down the ring from the root.
 
     The whole message passes every link of the ring: n - 1 steps, B over the rate of the ring.
     """
-    nodes = at(replica_tier_ranks, tier="scale_out")
-    inside, between = (at(ring_tier_latency, tier=tier) for tier in ("scale_up", "scale_out"))
-    steps = ring_pass(replica, nodes, inside, between)
-    latency = several(replica) * (collective_launch_latency + ring_base_latency + steps)
+    ring = ring_latency(
+        replica, replica_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, replica_named_algorithm
+    )
     speed = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
-    inverse_bandwidth = several(replica) / speed
-    per_root = cutting(chunk_share * steps, inverse_bandwidth)
-    return chosen_time(message_size, ring_only(latency, replica_named_algorithm), inverse_bandwidth, per_root)
+    return chosen_time(message_size, ring, several(replica) / speed)
 
 
 @formula(unit="s", source="nccl2026tuning")

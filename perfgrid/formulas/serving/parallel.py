@@ -64,9 +64,9 @@ def expected_distinct(groups, draws):
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tier_short_step(ring_tier_latency):
+def tier_short_step(nccl_step_latency):
     """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
-    return at(ring_tier_latency, protocol="ll")
+    return at(nccl_step_latency, nccl_algorithm="ring", protocol="ll")
 
 
 @alternative(of="tp_message", by="workload", label="inference", unit="byte", source="shoeybi2019megatron")
@@ -82,12 +82,9 @@ def tp_tier_message(tp_message, tp_tier_ranks):
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tp_nccl_time(
-    tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth, tp_nccl_all_reduce_cutting
-):
+def tp_nccl_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth):
     """Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass."""
-    coefficients = (tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth)
-    return chosen_time(tp_message, *coefficients, tp_nccl_all_reduce_cutting)
+    return chosen_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth, 0.5)
 
 
 @formula(unit="s", source="nvidia2024customallreduce")
