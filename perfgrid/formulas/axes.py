@@ -1,11 +1,12 @@
 """The inner axes of the physics, outermost first, and the functions that act on them."""
 
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from operator import add
 
 from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine import xp
+from perfgrid.engine.graph.entries import Family, Formula, members
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
 PRODUCTS = (
@@ -83,6 +84,7 @@ INNER = InnerAxes(
             "pipelined_tree",
         ),
         "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
+        "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
         "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],
@@ -174,6 +176,23 @@ INNER = InnerAxes(
 table, join, total = INNER.table, INNER.join, INNER.total
 largest, smallest = INNER.largest, INNER.smallest
 at, only = INNER.at, INNER.only
+
+
+def rows(
+    name: str, of: str, unit: str, source: str, meaning: str, family: Family | None = None, **axes: str
+) -> tuple[Formula, ...]:
+    """Names for the rows of a quantity along inner axes, as a module lists them in ``FORMULAS``.
+
+    ``axes``: of each axis a label, or the placeholder in ``name`` and ``meaning`` of which its labels are the members.
+    """
+    placeholders = {p: INNER.labels[axis] for axis, p in axes.items() if p not in INNER.labels[axis]}
+    found = []
+    for labels in product(*placeholders.values()):
+        swap = dict(zip(placeholders, labels, strict=True))
+        read = partial(at, **{axis: swap.get(p, p) for axis, p in axes.items()})
+        texts = [reduce(lambda text, pair: text.replace(*pair), swap.items(), text) for text in (name, meaning)]
+        found += members(Formula(texts[0], read, (of,), unit, source, texts[1]), family)
+    return tuple(found)
 
 
 # ---- layers of several kinds ----------------------------------------------------------------------------------------

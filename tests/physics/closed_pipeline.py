@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from perfgrid.formulas.axes import table
+
 from .cases import LABELS, graph
 
 PARTS = ("layer", "embedding", "head")
@@ -50,8 +54,7 @@ def closed(
         found |= {
             f"{part}_forward_time": f,
             f"{part}_time": f + b,
-            f"{part}_input_gradient_time": b - w,
-            f"{part}_weight_gradient_time": w,
+            f"{part}_pass_times": table("phase", forward=f, input_gradient=b - w, weight_gradient=w),
         }
 
     def value(name):
@@ -60,4 +63,4 @@ def closed(
             found[name] = node.function(*(value(a) for a in node.arguments))
         return found[name]
 
-    return {name: float(value(name)) for name in WANTED}
+    return {name: np.asarray(value(name)).item() for name in WANTED}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfgrid.formulas.axes import at
+
 from .cases import design, point
 
 DEEPSEEK = {"tp": 1.0, "dp": 64.0, "ep": 64.0, "global_batch": 1024.0, "sequence_length": 4096.0, "mtp_layers": 0.0}
@@ -214,8 +216,9 @@ def test_chunks_of_a_v(schedule):
     """64 layers as eight chunks on four devices: the first chunk has the dense layers, all others have none."""
     q = deepseek(layers=64.0, pp=4.0, chunks=2.0, schedule=schedule)
     expected = dealt(64, 3, [8] * 8)
-    assert by_kind(q["first_chunk_kind_layers"]) == expected[0]
-    assert by_kind(q["inner_chunk_kind_layers"]) == pytest.approx(expected[3])
-    assert by_kind(q["last_chunk_kind_layers"]) == expected[7]
+    first, inner, last = (at(q["kind_layers_by_chunk"], stage=stage) for stage in ("first", "middle", "last"))
+    assert by_kind(first) == expected[0]
+    assert by_kind(inner) == pytest.approx(expected[3])
+    assert by_kind(last) == expected[7]
     device = np.sum([expected[0], expected[7]], axis=0)
     assert by_kind(q["first_stage_kind_layers"]) == pytest.approx(tuple(device))

@@ -49,8 +49,8 @@ def test_tables_constants_and_bound_equations_are_quantities():
     entries = (
         *by_label("shape", {"sides": ("1", "us", "Sides.")}, {"square": (4,), "other": ("stated_sides",)}),
         *constants({"side": (2.0, "m", "us", "Side of the square.")}),
-        *bind(area, "floor", "side width", unit="m^2", source="us", where="equation 1"),
-        *bind(area, "WALL_wall", "WALL_width height", unit="m^2", source="us", family={"WALL": ("north", "south")}),
+        *bind(area, "floor", "side width", "m^2", "us", where="equation 1"),
+        *bind(area, "WALL_wall", "WALL_width height", "m^2", "us", family={"WALL": ("north", "south")}),
     )
     for entry in entries:
         registry.add(entry)

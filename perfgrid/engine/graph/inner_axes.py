@@ -16,7 +16,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
-from .namespace import PLAIN, xp
+from .namespace import PLAIN, Ruled, xp
 
 _PRESENT: ContextVar[tuple[str, ...] | None] = ContextVar("present inner axes", default=None)
 
@@ -182,6 +182,8 @@ class InnerAxes:
                 position = self.position(axis)
                 behind = (slice(None),) * (-position - 1)
                 value = value[(..., slice(index, index + 1), *behind)]
+                if isinstance(value, Ruled):
+                    value.is_row(label)
         return value
 
     def only(self, axis: str, *labels: str) -> Any:

@@ -25,6 +25,9 @@ class Ruled(NDArrayOperatorsMixin):
         """The value of the function ``xp.<name>``."""
         raise NotImplementedError
 
+    def is_row(self, label: str) -> None:
+        """Told that it is the row of a label of an inner axis."""
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options.pop("out", (self,))[0] is not self or options:  # x += y makes a new x
             return NotImplemented

@@ -52,22 +52,22 @@ def constants(rows: Mapping[str, tuple[float, str, str, str]]) -> tuple[Formula,
 def bind(
     function: Callable[..., Any],
     name: str,
-    arguments: str = "",
-    *,
+    arguments: str,
     unit: str,
     source: str,
     meaning: str = "",
-    where: str = "",
+    *,
+    of: tuple[str, str, str] | None = None,
     family: Family | None = None,
-    of: str | None = None,
-    by: str | None = None,
-    label: str | None = None,
+    where: str = "",
 ) -> tuple[Formula, ...]:
     """The quantity ``name`` by an equation that is a function on its own.
 
-    ``arguments``: the quantities that it is called with, by spaces; default: the names of its own arguments.
-    ``meaning``: default, the first line of its docstring. Everything else as for `formula` and `alternative`.
+    ``arguments``: the quantities that it is called with, by spaces. ``meaning``: default, the first line of its
+    docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family`` and
+    ``where`` as for `formula`.
     """
-    called = tuple(arguments.split()) or tuple(inspect.signature(function).parameters)
     text = meaning or (inspect.getdoc(function) or name).splitlines()[0]
-    return members(Formula(name, function, called, unit, source, text, of, label, by, where=where), family)
+    quantity, by, label = of or (None, None, None)
+    bare = Formula(name, function, tuple(arguments.split()), unit, source, text, quantity, label, by, where=where)
+    return members(bare, family)

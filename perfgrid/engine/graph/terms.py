@@ -31,17 +31,23 @@ MOVING = ("getitem", "reshape", "broadcast_to", "expand_dims", "squeeze", "take"
 class Traced(Ruled):
     """A number of a formula, the operation that made it and its operands; an argument has a ``name`` instead."""
 
-    __slots__ = ("made", "name", "names", "operands", "options")
+    __slots__ = ("made", "name", "names", "operands", "options", "row")
 
     def __init__(self, value: Any, made: str = "", operands: Any = (), options: Any = None, name: str = ""):
         self.value, self.made, self.operands, self.options, self.name = value, made, operands, options or {}, name
         self.names = (name,) if name else names_in(operands[1:] if made == "where" else operands)
+        self.row = ""  # the labels of the row that it is, of an argument with inner axes
 
     def __float__(self) -> float:
         return float(self.value)
 
     def __getitem__(self, key: Any) -> Traced:
         return Traced(self.value[key], "getitem", (self,), {"key": key})
+
+    def is_row(self, label: str) -> None:
+        """Note that it is the row of a label of what it was taken from."""
+        (whole,) = self.operands
+        self.row = f"{whole.row},{label}" if whole.row else label
 
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Apply the function ``xp.<name>`` to the values and record it."""
@@ -189,6 +195,15 @@ def leading(item: Any) -> str:
     return item.name if isinstance(item, Traced) else ""
 
 
+def leading_row(item: Any) -> str:
+    """As `leading`, with the row of the argument that is passed on: ``time_by_stage[last]``."""
+    name = leading(item)
+    while not item.name and not item.row:
+        held = [o for o in item.operands if isinstance(o, Traced) and leading(o) == name]
+        item = next((o for o in held if np.all(o.value == item.value)), held[0])
+    return f"{name}[{item.row}]" if item.row else name
+
+
 def text_of(item: Any) -> str:
     """An expression in the notation of formulas, shortened where it is long."""
     if not names_in(item):  # a constant
@@ -279,7 +294,7 @@ class _Split:
         for operand, other, here in ((a, b, mask), (b, a, np.logical_not(mask))):
             own = way
             if weights.size == 1 and leading(other) and leading(operand):
-                rival = Rival(leading(operand), leading(other), float(np.sum(_times(weights, value_of(other)))))
+                rival = Rival(leading_row(operand), leading_row(other), float(np.sum(_times(weights, value_of(other)))))
                 own = replace(way, rivals=(*way.rivals, rival))
             yield from self.split(operand, np.where(here, weights, 0.0), own)
 

@@ -11,7 +11,7 @@ with g bytes per gradient and w bytes per weight,
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonyms
-from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.axes import at, of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .groups import ALSO_OF_EXPERTS
@@ -177,7 +177,7 @@ def exposed_reduction_time(
     pp,
     microbatches,
     dp_overlap,
-    first_stage_kind_layers,
+    kind_layers_by_stage,
     layer_backward_hiding_time,
     reduction_pace,
     communication_core_share,
@@ -187,7 +187,8 @@ def exposed_reduction_time(
     That of the first stage, whose backward pass ends last. Weights that are gathered again share links and passes.
     ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it.
     """
-    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_hiding_time * reduction_pace)
+    layers = at(kind_layers_by_stage, stage="first")
+    hidden = dp_overlap * of_kinds(layers, layer_backward_hiding_time * reduction_pace)
     inside = dp_scattering_time + regathered * dp_gathering_time
     pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
@@ -206,13 +207,15 @@ def exposed_gathering_time(
     pp,
     microbatches,
     parameter_overlap,
-    first_stage_kind_layers,
+    kind_layers_by_stage,
     layer_forward_hiding_time,
     gathering_pace,
     communication_core_share,
 ):
     """All-gather of weights that is not hidden behind the forward passes that need them: that of the first stage."""
-    hidden = parameter_overlap * of_kinds(first_stage_kind_layers, layer_forward_hiding_time * gathering_pace)
+    hidden = parameter_overlap * of_kinds(
+        at(kind_layers_by_stage, stage="first"), layer_forward_hiding_time * gathering_pace
+    )
     following = xp.minimum(pp, microbatches)
     exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
     taken = communication_core_share * (parameter_overlap > 0)

@@ -27,7 +27,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
 from perfgrid.formulas.axes import of_kinds
 
-from .stages import in_flight
+from .stages import passes_of, stages_of
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -89,17 +89,8 @@ def dualpipe_bubble_time(
     pp,
     microbatches,
     slowest_stage_time,
-    first_stage_time,
-    middle_stage_time,
-    first_chunk_forward_time,
-    first_chunk_input_gradient_time,
-    first_chunk_weight_gradient_time,
-    inner_chunk_forward_time,
-    inner_chunk_input_gradient_time,
-    inner_chunk_weight_gradient_time,
-    last_chunk_forward_time,
-    last_chunk_input_gradient_time,
-    last_chunk_weight_gradient_time,
+    time_by_stage,
+    pass_times_by_chunk,
     kind_layers,
     mtp_kind_layers,
     unpaired_ep_time,
@@ -109,18 +100,14 @@ def dualpipe_bubble_time(
     DeepSeek-V3 gives (p/2 - 1)·(F&B + B - 3W) for equal stages: F&B a pair of passes, B a whole backward pass, W its
     weight gradients. Valid for an even number of stages and at least 2p microbatches.
     """
-    chunks = (
-        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
-        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
-        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
-    )
+    chunks, (first_time, middle_time, _) = passes_of(pass_times_by_chunk), stages_of(time_by_stage)
     half = pp / 2
     # short stages on the way are passed sooner than the stage that sets the pace
-    shorter = (half - 1) * (middle_stage_time - sum(chunks[1]))
-    first = first_idle_in_dualpipe(half, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
+    shorter = (half - 1) * (middle_time - sum(chunks[1]))
+    first = first_idle_in_dualpipe(half, *chunks) - microbatches * (slowest_stage_time - first_time)
     # a device waits for its first microbatch at least
-    inner = xp.maximum(inner_idle_in_dualpipe(half, *chunks) - shorter, first_chunk_forward_time)
-    inner = inner - microbatches * (slowest_stage_time - middle_stage_time)
+    inner = xp.maximum(inner_idle_in_dualpipe(half, *chunks) - shorter, chunks[0][0])
+    inner = inner - microbatches * (slowest_stage_time - middle_time)
     alone = fill_and_drain_wait(half, of_kinds(kind_layers + mtp_kind_layers, unpaired_ep_time) / pp)
     return xp.where(pp > 2, xp.maximum(first, inner), 0.0) + xp.where(pp > 1, alone, 0.0)
 
@@ -130,17 +117,8 @@ def dualpipe_v_bubble_time(
     pp,
     microbatches,
     slowest_stage_time,
-    first_stage_time,
-    last_stage_time,
-    first_chunk_forward_time,
-    first_chunk_input_gradient_time,
-    first_chunk_weight_gradient_time,
-    inner_chunk_forward_time,
-    inner_chunk_input_gradient_time,
-    inner_chunk_weight_gradient_time,
-    last_chunk_forward_time,
-    last_chunk_input_gradient_time,
-    last_chunk_weight_gradient_time,
+    time_by_stage,
+    pass_times_by_chunk,
     kind_layers,
     mtp_kind_layers,
     unpaired_ep_time,
@@ -149,13 +127,9 @@ def dualpipe_v_bubble_time(
 
     That of DualPipe on twice as many devices. Valid for two chunks per device and at least 2p microbatches.
     """
-    chunks = (
-        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
-        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
-        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
-    )
-    first = first_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
-    inner = inner_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
+    chunks, (first_time, _, last_time) = passes_of(pass_times_by_chunk), stages_of(time_by_stage)
+    first = first_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - first_time)
+    inner = inner_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - last_time)
     alone = fill_and_drain_wait(pp, of_kinds(kind_layers + mtp_kind_layers, unpaired_ep_time) / (2 * pp))
     return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
 
@@ -181,15 +155,15 @@ def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@in_flight("dualpipe", "deepseek2024v3")
-def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):
-    """Microbatches whose activations a device of the STAGE stage of DualPipe keeps at most: p + 1."""
+@alternative(of="in_flight_by_stage", by="schedule", label="dualpipe", unit="1", source="deepseek2024v3")
+def in_flight_of_dualpipe(pp, microbatches):
+    """Microbatches whose activations a device of each stage of DualPipe keeps at most: p + 1."""
     return xp.minimum(pp + 1, microbatches)
 
 
-@in_flight("dualpipe_v", "deepseek2025dualpipe")
-def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
-    """Microbatches whose activations the STAGE stage of DualPipeV keeps at most: 2p + 1 chunks, p + 1/2 stages."""
+@alternative(of="in_flight_by_stage", by="schedule", label="dualpipe_v", unit="1", source="deepseek2025dualpipe")
+def in_flight_of_dualpipe_v(pp, microbatches):
+    """Microbatches whose activations each stage of DualPipeV keeps at most: 2p + 1 chunks, p + 1/2 stages."""
     return xp.minimum(pp + 0.5, microbatches)
 
 

@@ -27,22 +27,22 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.axes import at, of_kinds, table
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
-from .stages import STAGES, in_flight
+from .stages import largest_of_stages, stages_of
 
 FORMULAS = by_label(
     "schedule",
     {
-        f"{stage}_stage_in_flight": (
+        "in_flight_by_stage": (
             *("1", "huang2019gpipe"),
-            f"Microbatches whose activations the {stage} stage keeps at most: in GPipe all of the step.",
+            "Microbatches whose activations each stage keeps at most, by stage: in GPipe all of the step.",
         )
-        for stage in STAGES["STAGE"]
     },
-    {"gpipe": ("microbatches",) * 3},
+    {"gpipe": ("microbatches",)},
 )
+
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +165,7 @@ def first_stage_idle_time(
     chunk_layers,
     missing_layers,
     first_missing_layers,
-    first_stage_kind_layers,
+    kind_layers_by_stage,
     last_kind,
     layer_time,
     layer_forward_time,
@@ -177,8 +177,9 @@ def first_stage_idle_time(
 
     After that stage, layers are of the kind of the last one.
     """
-    forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
-    passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
+    own = at(kind_layers_by_stage, stage="first")
+    forward = of_kinds(own, layer_forward_time) + embedding_forward_time
+    passes = of_kinds(own, layer_time) + embedding_time
     returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
     returning = of_kinds(returning_layers * last_kind, layer_time) + head_time
     return idle_while_pacing(
@@ -215,13 +216,10 @@ def one_forward_one_backward_bubble_time(
     alternating_stages,
     model_pass_time,
     slowest_stage_time,
-    first_stage_time,
+    time_by_stage,
+    kind_layers_by_stage,
     first_stage_idle_time,
-    first_stage_kind_layers,
-    middle_stage_time,
     middle_stage_idle_time,
-    middle_stage_kind_layers,
-    last_stage_time,
     last_stage_idle_time,
     layer_longer_time,
 ):
@@ -241,28 +239,22 @@ def one_forward_one_backward_bubble_time(
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 
-    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_kind_layers)
-    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_kind_layers)
-    ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
+    (first, middle, last), (first_layers, middle_layers, _) = stages_of(time_by_stage), stages_of(kind_layers_by_stage)
+    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first, first_layers)
+    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle, middle_layers)
+    ends = xp.maximum(idle(last_stage_idle_time, last), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
 
-@formula(unit="s", source="huang2019gpipe", family={"DIRECTION": ("forward", "backward")})
-def slowest_DIRECTION_time(first_stage_DIRECTION_time, middle_stage_DIRECTION_time, last_stage_DIRECTION_time):
-    """Largest DIRECTION time of a stage for one microbatch."""
-    return xp.maximum(first_stage_DIRECTION_time, xp.maximum(middle_stage_DIRECTION_time, last_stage_DIRECTION_time))
-
-
 @alternative(of="bubble_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
-def gpipe_bubble_time(
-    pp, microbatches, model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time
-):
+def gpipe_bubble_time(pp, microbatches, model_pass_time, slowest_stage_time, time_by_stage, pass_times_by_stage):
     """Idle time of the slowest stage in GPipe while the pipeline fills, reverses and drains.
 
     (p - 1)·(F + B + W) with equal stages, as in 1F1B, but more memory. Exact for stages of any length.
     """
-    times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
-    return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
+    forward = at(pass_times_by_stage, phase="forward")
+    slowest = slowest_stage_time, largest_of_stages(forward), largest_of_stages(time_by_stage - forward)
+    return xp.where(pp > 1, gpipe_bubble(model_pass_time, *slowest, microbatches), 0.0)
 
 
 # ---- point-to-point transfers that the step waits for ---------------------------------------------------------------
@@ -302,19 +294,15 @@ def gpipe_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021")
-def last_stage_position(pp):
-    """Number of the last stage."""
-    return pp - 1
+@alternative(of="in_flight_by_stage", by="schedule", label="1f1b", unit="1", source="narayanan2021")
+def in_flight_of_1f1b(pp, chunks, microbatches):
+    """Microbatches whose activations each stage of 1F1B keeps at most, in units of the whole stage, by stage.
 
-
-@in_flight("1f1b", "narayanan2021")
-def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches):
-    """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage.
-
-    min(m, p - i) at stage i, interleaved min(m, (2(p - i - 1) + (v - 1)·p + 1)/v).
+    min(m, p - i) at stage i, interleaved min(m, (2(p - i - 1) + (v - 1)·p + 1)/v). Of middle stages the second one of
+    the pipeline keeps most.
     """
-    return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
+    position = table("stage", first=0.0, middle=1.0, last=pp - 1)
+    return stages_in_flight(pp, position, chunks, microbatches)
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 """The stages of a pipeline: what each holds, how long it takes forward and backward, and which is the slowest.
 
-The stages are a family: ``first`` (with the embedding), ``middle`` (from three stages on), ``last`` (with the output
-head). A pipeline of one stage is first and last at once. Layers that do not divide are balanced: a stage has the
-average rounded up or one less; the last stage, then the first, then the latest others have one less. With chunks each
-device holds several virtual stages; the layer that the first stage lacks is missing in its first chunk, that of the
-last stage in its last chunk.
+Quantities by `stage` are of the ``first`` (with the embedding), the ``middle`` (from three stages on, the fullest)
+and the ``last`` (with the output head). A pipeline of one stage is first and last at once. Layers that do not divide
+are balanced: a stage has the average rounded up or one less; the last stage, then the first, then the latest others
+have one less. With chunks each device holds several virtual stages; the layer that the first stage lacks is missing in
+its first chunk, that of the last stage in its last chunk.
 
 The schedule decides which device holds what. In a folded one (a V) the chunks run down the devices and back up: the
 first device holds the first and the last chunk, the last device the two in the middle. DualPipe sends half of the
-microbatches through the devices the other way: a device holds two stages, and the quantities of its ``STAGE`` are
+microbatches through the devices the other way: a device holds two stages, and its quantities by stage are
 their means per copy of the weights and per microbatch.
 
 Layers of several kinds stand in the order of the model (`layer_kinds`).
@@ -16,14 +16,12 @@ Layers of several kinds stand in the order of the model (`layer_kinds`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label, constants
-from perfgrid.formulas.axes import at, of_kinds, total
+from perfgrid.engine.graph.tables import by_label
+from perfgrid.formulas.axes import at, of_kinds, rows, table, total
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
-STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "kind_layers", "embeddings", "heads")}
-KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
 
 SCHEDULES = by_label(
     "schedule",
@@ -48,16 +46,12 @@ SCHEDULES = by_label(
 )
 FORMULAS = (
     *SCHEDULES,
-    *constants(
-        {
-            "middle_stage_embeddings": (0.0, "1", "shoeybi2019megatron", "Embeddings of a middle stage: none."),
-            "middle_stage_heads": (0.0, "1", "shoeybi2019megatron", "Output heads of a middle stage: none."),
-            "first_stage_position": (0.0, "1", "narayanan2021", "Number of the first stage."),
-            "middle_stage_position": (
-                *(1.0, "1", "narayanan2021"),
-                "Number of the second stage, which keeps the most microbatches of all middle stages.",
-            ),
-        }
+    *rows("STAGE_stage_PART", "PART_by_stage", "1", "narayanan2021", "PART of the STAGE stage.", PARTS, stage="STAGE"),
+    *rows("STAGE_stage_time", "time_by_stage", "s", "narayanan2021", "Time of the STAGE stage.", stage="STAGE"),
+    *rows(
+        *("STAGE_stage_in_flight", "in_flight_by_stage", "1", "narayanan2021"),
+        "Microbatches whose activations the STAGE stage keeps at most.",
+        stage="STAGE",
     ),
 )
 
@@ -65,9 +59,30 @@ FORMULAS = (
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def pick_largest(first, middle, last, of_first, of_middle, of_last):
-    """The entry that belongs to the largest of three values (the first of equals)."""
+def stages_of(value):
+    """The values of the first, the middle and the last stage.
+
+    On the grid three values are compared one by one: a reduction would be the innermost of the compiled loops.
+    """
+    return tuple(at(value, stage=stage) for stage in ("first", "middle", "last"))
+
+
+def of_largest(size, value):
+    """The value of the stage whose ``size`` is the largest (of equals the first), both by stage."""
+    (first, middle, last), (of_first, of_middle, of_last) = stages_of(size), stages_of(value)
     return xp.where(first >= xp.maximum(middle, last), of_first, xp.where(middle >= last, of_middle, of_last))
+
+
+def passes_of(pass_times):
+    """Of the first, the middle and the last stage or chunk each (forward, input gradient, weight gradient)."""
+    phases = ("forward", "input_gradient", "weight_gradient")
+    return tuple(tuple(at(times, phase=phase) for phase in phases) for times in stages_of(pass_times))
+
+
+def largest_of_stages(value):
+    """The largest value of the stages."""
+    first, middle, last = stages_of(value)
+    return xp.maximum(first, xp.maximum(middle, last))
 
 
 def other_end(weight_copies):
@@ -75,16 +90,29 @@ def other_end(weight_copies):
     return 1 - 1 / weight_copies
 
 
-# ---- what the schedule decides --------------------------------------------------------------------------------------
+def latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers):
+    """Of the latest full middle stage the first layer and the layers, and the short ones behind it."""
+    _, count, last = stages_of(layers_by_stage)
+    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
+    return layers - last - short * (stage_layers - 1) - count, count, short
 
 
-def in_flight(label, source):
-    """Marks the microbatches whose activations a device of each stage keeps at most in the schedules ``label``."""
-    of = "STAGE_stage_in_flight"
-    return alternative(of=of, by="schedule", label=label, unit="1", source=source, family=STAGES)
+# ---- what a stage holds, by stage -----------------------------------------------------------------------------------
 
 
-# ---- what a stage holds ---------------------------------------------------------------------------------------------
+@formula(unit="1", source="shoeybi2019megatron")
+def embeddings_by_stage(pp, weight_copies):
+    """Embeddings of each stage: of the last only if it is the first as well, or its device holds both."""
+    ends = other_end(weight_copies)
+    return table("stage", first=xp.where(pp > 1, 1 - ends, 1.0), middle=0.0, last=xp.where(pp > 1, ends, 1.0))
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def heads_by_stage(pp, folded, weight_copies):
+    """Output heads of each stage: of the first only if it is the last, or its device holds the last chunk or both."""
+    ends = folded + other_end(weight_copies)
+    last = 1 - folded - other_end(weight_copies)
+    return table("stage", first=xp.where(pp > 1, ends, 1.0), middle=0.0, last=xp.where(pp > 1, last, 1.0))
 
 
 @formula(unit="1", source="nanotron2024")
@@ -133,60 +161,41 @@ def first_missing_layers(missing_layers, last_missing_layers, head_layers):
     return xp.where(head_layers > 0, 0.0, xp.minimum(missing_layers - last_missing_layers, 1.0))
 
 
-@formula(unit="1", source="grattafiori2024llama3")
-def first_stage_layers(
-    stage_layers, first_missing_layers, last_missing_layers, first_stage_embeddings, first_stage_heads
-):
-    """Layers of the first stage: those of a full stage less what stands for its embedding and head."""
-    return stage_layers - first_stage_embeddings * first_missing_layers - first_stage_heads * last_missing_layers
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, head_layers):
-    """Layers of the fullest stage between the first and the last; 0 where there is none.
-
-    In DualPipe a full stage shares its device with a short one where half of the stages or more are short. Where stages
-    are cut by cost all of them may be short.
-    """
-    all_short = (head_layers > 0) & (short_middle_stages >= pp - 2)
-    mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
-    short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
-    return xp.where(pp > 2, xp.maximum(stage_layers - short, 0.0), 0.0)
-
-
-@formula(unit="1", source="grattafiori2024llama3")
-def last_stage_layers(stage_layers, first_missing_layers, last_missing_layers, last_stage_embeddings, last_stage_heads):
-    """Layers of the last stage: those of a full stage less what stands for its embedding and head."""
-    return stage_layers - last_stage_embeddings * first_missing_layers - last_stage_heads * last_missing_layers
-
-
 @formula(unit="1", source="narayanan2021")
 def short_middle_stages(missing_layers, first_missing_layers, last_missing_layers):
     """Stages just before the last one that have a layer less than those before them."""
     return missing_layers - first_missing_layers - last_missing_layers
 
 
-# ---- of each kind of layers, by layer_kind --------------------------------------------------------------------------
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def first_stage_kind_layers(
-    first_stage_layers, first_chunk_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step
+@formula(unit="1", source="grattafiori2024llama3")
+def layers_by_stage(
+    stage_layers,
+    first_missing_layers,
+    last_missing_layers,
+    short_middle_stages,
+    embeddings_by_stage,
+    heads_by_stage,
+    pp,
+    weight_copies,
+    head_layers,
 ):
-    """Layers of each kind of the first stage: its first chunk begins the model, others hold layers near the end.
+    """Layers of each stage: those of a full stage less what stands for its embedding and head.
 
-    In DualPipe the mean of the first and the last stage.
+    Of the fullest stage between the first and the last; 0 where there is none. In DualPipe a full stage shares its
+    device with a short one where half of the stages or more are short. Where stages are cut by cost all of them may be
+    short.
     """
-    first = run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
-    behind = xp.maximum(weight_copies * first_stage_layers - first_chunk_layers, 0.0)
-    others = last_layers(behind, layers, kind_layers, leading_layers, expert_layer_step)
-    return (first + others) / weight_copies
+    ends = stage_layers - embeddings_by_stage * first_missing_layers - heads_by_stage * last_missing_layers
+    all_short = (head_layers > 0) & (short_middle_stages >= pp - 2)
+    mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
+    short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
+    middle = xp.where(pp > 2, xp.maximum(stage_layers - short, 0.0), 0.0)
+    return table("stage", first=ends, middle=middle, last=ends)
 
 
-@alternative(of="middle_stage_kind_layers", by="mixer", label=NONE, unit="1", source="dai2024deepseekmoe")
-def plain_middle_stage_kind_layers(
-    middle_stage_layers,
-    last_stage_layers,
+@alternative(of="middle_kind_layers", by="mixer", label=NONE, unit="1", source="dai2024deepseekmoe")
+def plain_middle_kind_layers(
+    layers_by_stage,
     stage_layers,
     short_middle_stages,
     pp,
@@ -199,19 +208,17 @@ def plain_middle_stage_kind_layers(
 
     Where every second layer has experts and stages have an odd number, it or the one before has one more with experts.
     """
-    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
-    begin = layers - last_stage_layers - short * (stage_layers - 1) - middle_stage_layers
+    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers)
     pattern = kind_layers, leading_layers, expert_layer_step
-    latest = run_of_layers(begin, middle_stage_layers, *pattern)
-    before = run_of_layers(begin - middle_stage_layers, middle_stage_layers, *pattern)
+    latest = run_of_layers(begin, count, *pattern)
+    before = run_of_layers(begin - count, count, *pattern)
     more = at(before, layer_kind="experts") > at(latest, layer_kind="experts")
     return xp.where(more & (pp - 3 > short), before, latest)
 
 
-@alternative(of="middle_stage_kind_layers", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
-def LABEL_middle_stage_kind_layers(
-    middle_stage_layers,
-    last_stage_layers,
+@alternative(of="middle_kind_layers", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
+def LABEL_middle_kind_layers(
+    layers_by_stage,
     stage_layers,
     short_middle_stages,
     pp,
@@ -226,100 +233,70 @@ def LABEL_middle_stage_kind_layers(
 
     Whether attention or a recurrence takes longer depends on the sequence. Patterns repeat within eight stages.
     """
-    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
-    begin = layers - last_stage_layers - short * (stage_layers - 1) - middle_stage_layers
+    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers)
     layer_time = total(total(core_busy_time + rest_busy_time, "resource"), "phase")
-    slowest = run_of_layers(begin, middle_stage_layers, kind_layers, leading_layers, expert_layer_step)
+    pattern = kind_layers, leading_layers, expert_layer_step
+    slowest = run_of_layers(begin, count, *pattern)
     for earlier in range(1, 8):
-        first = begin - earlier * middle_stage_layers
-        run = run_of_layers(first, middle_stage_layers, kind_layers, leading_layers, expert_layer_step)
+        run = run_of_layers(begin - earlier * count, count, *pattern)
         slower = of_kinds(run, layer_time) > of_kinds(slowest, layer_time)
         slowest = xp.where(slower & (pp - 2 - short > earlier), run, slowest)
     return slowest
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_stage_kind_layers(
-    last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step
+def kind_layers_by_stage(
+    layers_by_stage,
+    middle_kind_layers,
+    first_chunk_layers,
+    weight_copies,
+    layers,
+    kind_layers,
+    leading_layers,
+    expert_layer_step,
 ):
-    """Layers of each kind of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
-    own = last_layers(last_stage_layers, layers, kind_layers, leading_layers, expert_layer_step)
-    return xp.where(weight_copies > 1, first_stage_kind_layers, own)
+    """Layers of each kind of each stage: the first chunk of the first one begins the model, others are near its end.
 
-
-@formula(unit="1", source="shoeybi2019megatron")
-def first_stage_embeddings(pp, weight_copies):
-    """Embeddings of the first stage."""
-    return xp.where(pp > 1, 1 - other_end(weight_copies), 1.0)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def last_stage_embeddings(pp, weight_copies):
-    """Embeddings of the last stage: only if it is the first as well, or its device holds both."""
-    return xp.where(pp > 1, other_end(weight_copies), 1.0)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def first_stage_heads(pp, folded, weight_copies):
-    """Output heads of the first stage: only if it is the last as well, or its device holds the last chunk or both."""
-    return xp.where(pp > 1, folded + other_end(weight_copies), 1.0)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def last_stage_heads(pp, folded, weight_copies):
-    """Output heads of the last stage."""
-    return xp.where(pp > 1, 1 - folded - other_end(weight_copies), 1.0)
+    In DualPipe both ends have the mean of the first and the last stage.
+    """
+    first, _, last = stages_of(layers_by_stage)
+    pattern = kind_layers, leading_layers, expert_layer_step
+    behind = xp.maximum(weight_copies * first - first_chunk_layers, 0.0)
+    first = run_of_layers(0.0, first_chunk_layers, *pattern) + last_layers(behind, layers, *pattern)
+    own = last_layers(last, layers, *pattern)
+    first = first / weight_copies
+    return table("stage", first=first, middle=middle_kind_layers, last=xp.where(weight_copies > 1, first, own))
 
 
 # ---- times ----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="narayanan2021", family=STAGES)
-def STAGE_stage_time(
-    STAGE_stage_kind_layers, STAGE_stage_embeddings, STAGE_stage_heads, layer_time, embedding_time, head_time
+@formula(unit="s", source="narayanan2021")
+def time_by_stage(kind_layers_by_stage, embeddings_by_stage, heads_by_stage, layer_time, embedding_time, head_time):
+    """Forward and backward time of each stage for one microbatch."""
+    layers = of_kinds(kind_layers_by_stage, layer_time)
+    return layers + embeddings_by_stage * embedding_time + heads_by_stage * head_time
+
+
+@formula(unit="s", source="qi2024zerobubble")
+def pass_times_by_stage(
+    kind_layers_by_stage, embeddings_by_stage, heads_by_stage, layer_pass_times, embedding_pass_times, head_pass_times
 ):
-    """Forward and backward time of the STAGE stage for one microbatch."""
-    layers = of_kinds(STAGE_stage_kind_layers, layer_time)
-    return layers + STAGE_stage_embeddings * embedding_time + STAGE_stage_heads * head_time
-
-
-@formula(unit="s", source="qi2024zerobubble", family={**STAGES, **KINDS})
-def STAGE_stage_KIND_time(
-    STAGE_stage_kind_layers,
-    STAGE_stage_embeddings,
-    STAGE_stage_heads,
-    layer_KIND_time,
-    embedding_KIND_time,
-    head_KIND_time,
-):
-    """KIND time of the STAGE stage for one microbatch."""
-    return (
-        of_kinds(STAGE_stage_kind_layers, layer_KIND_time)
-        + STAGE_stage_embeddings * embedding_KIND_time
-        + STAGE_stage_heads * head_KIND_time
-    )
-
-
-@formula(unit="s", source="narayanan2021", family=STAGES)
-def STAGE_stage_backward_time(STAGE_stage_time, STAGE_stage_forward_time):
-    """Backward time of the STAGE stage for one microbatch, recomputation included."""
-    return STAGE_stage_time - STAGE_stage_forward_time
+    """Time of each pass of each stage for one microbatch, by stage and phase."""
+    layers = of_kinds(kind_layers_by_stage, layer_pass_times)
+    return layers + embeddings_by_stage * embedding_pass_times + heads_by_stage * head_pass_times
 
 
 @formula(unit="1", source="narayanan2021", family=PARTS)
-def slowest_stage_PART(
-    first_stage_time, middle_stage_time, last_stage_time, first_stage_PART, middle_stage_PART, last_stage_PART
-):
+def slowest_stage_PART(time_by_stage, PART_by_stage):
     """The PART of the slowest stage."""
-    return pick_largest(
-        first_stage_time, middle_stage_time, last_stage_time, first_stage_PART, middle_stage_PART, last_stage_PART
-    )
+    return of_largest(time_by_stage, PART_by_stage)
 
 
 @formula(unit="s", source="narayanan2021")
-def slowest_stage_time(first_stage_time, middle_stage_time, last_stage_time):
+def slowest_stage_time(time_by_stage):
     """Forward and backward time of the slowest stage for one microbatch: the pace of the pipeline."""
-    return xp.maximum(first_stage_time, xp.maximum(middle_stage_time, last_stage_time))
+    return largest_of_stages(time_by_stage)
 
 
 @formula(unit="s", source="narayanan2021")
@@ -328,10 +305,10 @@ def model_pass_time(kind_layers, layer_time, embedding_time, head_time):
     return of_kinds(kind_layers, layer_time) + embedding_time + head_time
 
 
-@formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def model_KIND_time(kind_layers, layer_KIND_time, embedding_KIND_time, head_KIND_time):
-    """KIND time of one microbatch through all stages."""
-    return of_kinds(kind_layers, layer_KIND_time) + embedding_KIND_time + head_KIND_time
+@formula(unit="s", source="qi2024zerobubble")
+def model_pass_times(kind_layers, layer_pass_times, embedding_pass_times, head_pass_times):
+    """Time of each pass of one microbatch through all stages, by phase."""
+    return of_kinds(kind_layers, layer_pass_times) + embedding_pass_times + head_pass_times
 
 
 @formula(unit="1", source="narayanan2021")
@@ -340,7 +317,7 @@ def microbatches(global_batch, dp, microbatch):
     return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
 
 
-# ---- chunks at the ends and between them ----------------------------------------------------------------------------
+# ---- chunks at the ends and between them, by stage -------------------------------------------------------------------
 
 
 @formula(unit="1", source="narayanan2021")
@@ -355,18 +332,6 @@ def first_chunk_layers(chunk_layers, first_missing_layers):
     return chunk_layers - first_missing_layers
 
 
-@formula(unit="1", source="grattafiori2024llama3")
-def last_chunk_layers(chunk_layers, last_missing_layers):
-    """Layers of the last chunk of the model, before the output head."""
-    return chunk_layers - last_missing_layers
-
-
-@formula(unit="1", source="grattafiori2024llama3")
-def inner_chunk_layers(chunk_layers, short_middle_stages, pp):
-    """Mean layers of the chunks between the first and the last."""
-    return chunk_layers - short_middle_stages / xp.maximum(pp - 2, 1.0)
-
-
 @formula(unit="1", source="dai2024deepseekmoe")
 def first_chunk_kind_layers(first_chunk_layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind of the first chunk of the model, by layer_kind."""
@@ -374,40 +339,33 @@ def first_chunk_kind_layers(first_chunk_layers, kind_layers, leading_layers, exp
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_chunk_kind_layers(last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step):
-    """Layers of each kind of the last chunk of the model, by layer_kind."""
-    return last_layers(last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def inner_chunk_kind_layers(
-    inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step
+def kind_layers_by_chunk(
+    chunk_layers,
+    first_chunk_layers,
+    first_chunk_kind_layers,
+    last_missing_layers,
+    short_middle_stages,
+    pp,
+    layers,
+    kind_layers,
+    leading_layers,
+    expert_layer_step,
 ):
-    """Mean layers of each kind of the chunks between the first and the last, by layer_kind."""
-    between = xp.maximum(layers - first_chunk_layers - last_chunk_layers, 1.0)
-    return (
-        inner_chunk_layers
-        / between
-        * run_of_layers(first_chunk_layers, between, kind_layers, leading_layers, expert_layer_step)
-    )
+    """Layers of each kind of the first and the last chunk of the model, and mean ones of those between, by stage."""
+    pattern = kind_layers, leading_layers, expert_layer_step
+    last = chunk_layers - last_missing_layers
+    between = xp.maximum(layers - first_chunk_layers - last, 1.0)
+    each = (chunk_layers - short_middle_stages / xp.maximum(pp - 2, 1.0)) / between
+    middle = each * run_of_layers(first_chunk_layers, between, *pattern)
+    last = last_layers(last, layers, *pattern)
+    return table("stage", first=first_chunk_kind_layers, middle=middle, last=last)
 
 
-@formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def first_chunk_KIND_time(first_chunk_kind_layers, layer_KIND_time, embedding_KIND_time):
-    """KIND time of the first chunk of the model for one microbatch, with the embedding."""
-    return of_kinds(first_chunk_kind_layers, layer_KIND_time) + embedding_KIND_time
-
-
-@formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def inner_chunk_KIND_time(inner_chunk_kind_layers, layer_KIND_time):
-    """Mean KIND time of the chunks between the first and the last for one microbatch."""
-    return of_kinds(inner_chunk_kind_layers, layer_KIND_time)
-
-
-@formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def last_chunk_KIND_time(last_chunk_kind_layers, layer_KIND_time, head_KIND_time):
-    """KIND time of the last chunk of the model for one microbatch, with the output head."""
-    return of_kinds(last_chunk_kind_layers, layer_KIND_time) + head_KIND_time
+@formula(unit="s", source="qi2024zerobubble")
+def pass_times_by_chunk(kind_layers_by_chunk, layer_pass_times, embedding_pass_times, head_pass_times):
+    """Time of each pass of a chunk for one microbatch, by stage and phase: the first embeds, the last has the head."""
+    beside = table("stage", first=embedding_pass_times, middle=0.0, last=head_pass_times)
+    return of_kinds(kind_layers_by_chunk, layer_pass_times) + beside
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ event by event and compares:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, table
 
-from .stages import in_flight
+from .stages import passes_of, stages_of
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -77,118 +78,46 @@ def inner_idle_in_zb_v(devices, first, inner, last):
 
 
 @formula(unit="s", source="qi2024zerobubble")
-def last_stage_idle_time_of_zb_h1(
-    pp,
-    microbatches,
-    model_forward_time,
-    model_input_gradient_time,
-    last_stage_forward_time,
-    last_stage_input_gradient_time,
-    last_stage_weight_gradient_time,
-    first_stage_weight_gradient_time,
-):
-    """Idle time of the last stage if it sets the pace of ZB-H1: (p - 1)·(F + B - W) with equal stages."""
-    passes = (last_stage_forward_time, last_stage_input_gradient_time, last_stage_weight_gradient_time)
-    before = model_forward_time - last_stage_forward_time
-    above = model_input_gradient_time - last_stage_input_gradient_time
-    return idle_in_zb_h1(before, 0.0, above, pp - 1, 0.0, *passes, first_stage_weight_gradient_time, microbatches)
+def idle_time_of_zb_h1(pp, microbatches, short_middle_stages, model_pass_times, pass_times_by_stage):
+    """Idle time of each stage if it sets the pace of ZB-H1, by stage; of the middle ones that of the latest full one.
 
-
-@formula(unit="s", source="qi2024zerobubble")
-def middle_stage_idle_time_of_zb_h1(
-    pp,
-    microbatches,
-    short_middle_stages,
-    model_forward_time,
-    model_input_gradient_time,
-    first_stage_forward_time,
-    first_stage_input_gradient_time,
-    first_stage_weight_gradient_time,
-    middle_stage_forward_time,
-    middle_stage_input_gradient_time,
-    middle_stage_weight_gradient_time,
-):
-    """Idle time of the latest full middle stage if it sets the pace of ZB-H1."""
-    passes = (middle_stage_forward_time, middle_stage_input_gradient_time, middle_stage_weight_gradient_time)
+    (p - 1)·(F + B - W) of the last stage with equal stages.
+    """
+    first, middle, last = passes_of(pass_times_by_stage)
+    model, gradients = (at(model_pass_times, phase=phase) for phase in ("forward", "input_gradient"))
+    end = first[2], microbatches
+    idle_first = idle_in_zb_h1(0.0, model + gradients - first[0] - first[1], 0.0, 0.0, pp - 1, *first, *end)
     ahead = short_middle_stages + 1
     between = pp - 2 - ahead  # full stages after the first and before this one
-    before = first_stage_forward_time + between * middle_stage_forward_time
-    above = first_stage_input_gradient_time + between * middle_stage_input_gradient_time
-    after = model_forward_time + model_input_gradient_time - before - above - passes[0] - passes[1]
-    return idle_in_zb_h1(
-        before, after, above, pp - 1 - ahead, ahead, *passes, first_stage_weight_gradient_time, microbatches
-    )
-
-
-@formula(unit="s", source="qi2024zerobubble")
-def first_stage_idle_time_of_zb_h1(
-    pp,
-    microbatches,
-    model_forward_time,
-    model_input_gradient_time,
-    first_stage_forward_time,
-    first_stage_input_gradient_time,
-    first_stage_weight_gradient_time,
-):
-    """Idle time of the first of several stages if it sets the pace of ZB-H1."""
-    passes = (first_stage_forward_time, first_stage_input_gradient_time, first_stage_weight_gradient_time)
-    after = model_forward_time + model_input_gradient_time - passes[0] - passes[1]
-    return idle_in_zb_h1(0.0, after, 0.0, 0.0, pp - 1, *passes, passes[2], microbatches)
+    before, above = first[0] + between * middle[0], first[1] + between * middle[1]
+    after = model + gradients - before - above - middle[0] - middle[1]
+    idle_middle = idle_in_zb_h1(before, after, above, pp - 1 - ahead, ahead, *middle, *end)
+    idle_last = idle_in_zb_h1(model - last[0], 0.0, gradients - last[1], pp - 1, 0.0, *last, *end)
+    return table("stage", first=idle_first, middle=idle_middle, last=idle_last)
 
 
 @alternative(of="bubble_time", by="schedule", label="zb_h1", unit="s", source="qi2024zerobubble")
-def zb_h1_bubble_time(
-    pp,
-    microbatches,
-    slowest_stage_time,
-    first_stage_time,
-    first_stage_idle_time_of_zb_h1,
-    middle_stage_time,
-    middle_stage_idle_time_of_zb_h1,
-    last_stage_time,
-    last_stage_idle_time_of_zb_h1,
-):
+def zb_h1_bubble_time(pp, microbatches, slowest_stage_time, time_by_stage, idle_time_of_zb_h1):
     """Idle time of the slowest stage in ZB-H1: the longest of three paths, each on one stage.
 
     (p - 1)·(F + B - W) with equal stages, B the input gradients: 1F1B less 2(p - 1)·W. Valid for W <= F and W <= B.
     """
-    first = first_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - first_stage_time)
-    middle = middle_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - middle_stage_time)
-    last = last_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - last_stage_time)
+    first, middle, last = stages_of(idle_time_of_zb_h1 - microbatches * (slowest_stage_time - time_by_stage))
     ends = xp.maximum(first, last)
     return xp.where(pp > 2, xp.maximum(ends, middle), xp.where(pp > 1, ends, 0.0))
 
 
 @alternative(of="bubble_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
-def zb_v_bubble_time(
-    pp,
-    microbatches,
-    slowest_stage_time,
-    first_stage_time,
-    last_stage_time,
-    first_chunk_forward_time,
-    first_chunk_input_gradient_time,
-    first_chunk_weight_gradient_time,
-    inner_chunk_forward_time,
-    inner_chunk_input_gradient_time,
-    inner_chunk_weight_gradient_time,
-    last_chunk_forward_time,
-    last_chunk_input_gradient_time,
-    last_chunk_weight_gradient_time,
-):
+def zb_v_bubble_time(pp, microbatches, slowest_stage_time, time_by_stage, pass_times_by_chunk):
     """Idle time of the slowest device in ZB-V, until the last device is done.
 
     (p - 1)·max(B, 2·(B - W)) with equal chunks and F <= B, all of one chunk, B the input gradients. Valid for two
     chunks per device and at least 2p - 1 microbatches.
     """
-    chunks = (
-        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
-        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
-        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
-    )
-    first = first_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
-    inner = inner_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
-    return xp.where(pp > 1, xp.maximum(first, inner), 0.0)
+    chunks, (first, _, last) = passes_of(pass_times_by_chunk), stages_of(time_by_stage)
+    by_first = first_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - first)
+    by_inner = inner_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - last)
+    return xp.where(pp > 1, xp.maximum(by_first, by_inner), 0.0)
 
 
 # ---- point-to-point transfers ---------------------------------------------------------------------------------------
@@ -213,9 +142,9 @@ def zb_v_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@in_flight(("zb_h1", "zb_v"), "qi2024zerobubble")
-def STAGE_stage_in_flight_of_LABEL(pp, microbatches):
-    """Microbatches whose activations the STAGE stage of LABEL keeps at most, until their weight gradients are done.
+@alternative(of="in_flight_by_stage", by="schedule", label=("zb_h1", "zb_v"), unit="1", source="qi2024zerobubble")
+def in_flight_of_LABEL(pp, microbatches):
+    """Microbatches whose activations each stage of LABEL keeps at most, until their weight gradients are done.
 
     p on every stage, the most of 1F1B: later stages have fewer ahead but put off more weight gradients.
     """

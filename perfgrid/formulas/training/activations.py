@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import mean_of_kinds
+from perfgrid.formulas.axes import at, mean_of_kinds
 from perfgrid.formulas.mixer_kinds import NONE
 
 
@@ -172,6 +172,6 @@ def head_activations(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def layer_activation_memory(stage_layers, first_stage_in_flight, kind_layers, layer_activations):
+def layer_activation_memory(stage_layers, in_flight_by_stage, kind_layers, layer_activations):
     """Activations of the layers that one device of the first stage keeps: L·(1 + (p - 1)/(p·v)) layers' worth."""
-    return stage_layers * first_stage_in_flight * mean_of_kinds(kind_layers, layer_activations)
+    return stage_layers * at(in_flight_by_stage, stage="first") * mean_of_kinds(kind_layers, layer_activations)

@@ -10,7 +10,6 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import mean_of_kinds, of_kinds, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE
-from perfgrid.formulas.pipelines.stages import STAGES
 
 ATTENTION, QKV = 1.0, 2.0  # codes of lora_targets: all, attention, qkv
 
@@ -60,16 +59,10 @@ def plain_rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_ou
     return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")
 
 
-@formula(unit="1", source="hu2021lora", family=STAGES)
-def STAGE_stage_adapter_parameters(STAGE_stage_kind_layers, rank_adapter_parameters, weight_copies):
-    """Parameters of adapters on one device of the STAGE stage."""
-    return weight_copies * of_kinds(STAGE_stage_kind_layers, rank_adapter_parameters)
-
-
-@formula(unit="1", source="hu2021lora", family=STAGES)
-def STAGE_stage_trained_parameters(STAGE_stage_parameters, STAGE_stage_adapter_parameters, trains_weights):
-    """Parameters that are trained on one device of the STAGE stage, routed experts apart."""
-    return xp.where(trains_weights > 0, STAGE_stage_parameters, STAGE_stage_adapter_parameters)
+@formula(unit="1", source="hu2021lora")
+def adapter_parameters_by_stage(kind_layers_by_stage, rank_adapter_parameters, weight_copies):
+    """Parameters of adapters on one device of each stage, by stage."""
+    return weight_copies * of_kinds(kind_layers_by_stage, rank_adapter_parameters)
 
 
 @formula(unit="1", source="hu2021lora")

@@ -2,10 +2,25 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import largest_of_kinds, of_kinds
-from perfgrid.formulas.pipelines.stages import STAGES, pick_largest
+from perfgrid.formulas.axes import largest_of_kinds, of_kinds, rows
+from perfgrid.formulas.pipelines.stages import largest_of_stages, of_largest
 
 from .token_prediction import module_parameters
+
+PARAMETERS = {"PART": ("parameters", "expert_parameters", "adapter_parameters", "mtp_layers")}
+MEMORY = {"PART": ("state_memory", "activation_memory", "outer_activations", "buffers", "memory")}
+FORMULAS = (
+    *rows(
+        *("STAGE_stage_PART", "PART_by_stage", "1", "shoeybi2019megatron", "The PART of the STAGE stage."),
+        PARAMETERS,
+        stage="STAGE",
+    ),
+    *rows(
+        *("STAGE_stage_PART", "PART_by_stage", "byte", "korthikanti2022", "The PART of the STAGE stage."),
+        MEMORY,
+        stage="STAGE",
+    ),
+)
 
 # ---- state ----------------------------------------------------------------------------------------------------------
 
@@ -28,83 +43,53 @@ def layer_state_memory(stage_layers, rank_layer_matrix_parameters, parameter_sta
     return stage_layers * rank_layer_matrix_parameters * parameter_state_size
 
 
-@formula(unit="1", source="shoeybi2019megatron", family=STAGES)
-def STAGE_stage_parameters(
-    STAGE_stage_kind_layers,
-    STAGE_stage_embeddings,
-    STAGE_stage_heads,
+@formula(unit="1", source="shoeybi2019megatron")
+def parameters_by_stage(
+    kind_layers_by_stage,
+    embeddings_by_stage,
+    heads_by_stage,
     rank_layer_parameters,
     rank_embedding_parameters,
     rank_head_parameters,
     tied_embeddings,
-    STAGE_stage_mtp_layers,
+    mtp_layers_by_stage,
     rank_mtp_parameters,
     weight_copies,
 ):
-    """Parameters of one device of the STAGE stage apart from routed experts.
+    """Parameters of one device of each stage apart from routed experts, by stage.
 
     A head that shares the table needs a copy only on another device.
     """
-    other_heads = xp.maximum(STAGE_stage_heads - STAGE_stage_embeddings, 0.0)
-    own_heads = xp.where(tied_embeddings, other_heads, STAGE_stage_heads)
-    embeddings = weight_copies * STAGE_stage_embeddings
-    modules = (STAGE_stage_mtp_layers, embeddings, tied_embeddings, rank_mtp_parameters, rank_embedding_parameters)
+    other_heads = xp.maximum(heads_by_stage - embeddings_by_stage, 0.0)
+    own_heads = xp.where(tied_embeddings, other_heads, heads_by_stage)
+    embeddings = weight_copies * embeddings_by_stage
+    modules = (mtp_layers_by_stage, embeddings, tied_embeddings, rank_mtp_parameters, rank_embedding_parameters)
     return weight_copies * (
-        of_kinds(STAGE_stage_kind_layers, rank_layer_parameters)
-        + STAGE_stage_embeddings * rank_embedding_parameters
+        of_kinds(kind_layers_by_stage, rank_layer_parameters)
+        + embeddings_by_stage * rank_embedding_parameters
         + own_heads * rank_head_parameters
     ) + module_parameters(*modules)
 
 
-@formula(unit="1", source="lepikhin2021gshard", family=STAGES)
-def STAGE_stage_expert_parameters(
-    STAGE_stage_kind_layers,
-    STAGE_stage_mtp_layers,
-    last_kind,
-    kind_has_experts,
-    rank_expert_parameters,
-    weight_copies,
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_parameters_by_stage(
+    kind_layers_by_stage, mtp_layers_by_stage, last_kind, kind_has_experts, rank_expert_parameters, weight_copies
 ):
-    """Parameters of routed experts on one device of the STAGE stage."""
-    layers = weight_copies * STAGE_stage_kind_layers + STAGE_stage_mtp_layers * last_kind
+    """Parameters of routed experts on one device of each stage, by stage."""
+    layers = weight_copies * kind_layers_by_stage + mtp_layers_by_stage * last_kind
     return of_kinds(layers, kind_has_experts) * rank_expert_parameters
 
 
-def in_fullest(others, experts, values):
-    """The value of the stage with most parameters: those of routed experts, and all others; three stages each."""
-    first, middle, last = (dense + routed for dense, routed in zip(others, experts, strict=True))
-    of_first, of_middle, of_last = values
-    return pick_largest(first, middle, last, of_first, of_middle, of_last)
-
-
 @formula(unit="1", source="shoeybi2019megatron")
-def stage_parameters(
-    first_stage_parameters,
-    middle_stage_parameters,
-    last_stage_parameters,
-    first_stage_expert_parameters,
-    middle_stage_expert_parameters,
-    last_stage_expert_parameters,
-):
+def stage_parameters(parameters_by_stage, expert_parameters_by_stage):
     """Parameters on one device of the fullest stage, routed experts apart."""
-    others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
-    experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
-    return in_fullest(others, experts, others)
+    return of_largest(parameters_by_stage + expert_parameters_by_stage, parameters_by_stage)
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def stage_expert_parameters(
-    first_stage_parameters,
-    middle_stage_parameters,
-    last_stage_parameters,
-    first_stage_expert_parameters,
-    middle_stage_expert_parameters,
-    last_stage_expert_parameters,
-):
+def stage_expert_parameters(parameters_by_stage, expert_parameters_by_stage):
     """Parameters of routed experts on one device of the fullest stage."""
-    others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
-    experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
-    return in_fullest(others, experts, experts)
+    return of_largest(parameters_by_stage + expert_parameters_by_stage, expert_parameters_by_stage)
 
 
 # ---- working space --------------------------------------------------------------------------------------------------
@@ -159,91 +144,80 @@ def working_memory(kind_layers, recomputed_activations, layers_in_transit, layer
 # ---- a device -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="byte", source="rajbhandari2020zero", family=STAGES)
-def STAGE_stage_state_memory(
-    STAGE_stage_parameters,
-    STAGE_stage_adapter_parameters,
-    STAGE_stage_trained_parameters,
+@formula(unit="byte", source="rajbhandari2020zero")
+def state_memory_by_stage(
+    parameters_by_stage,
+    adapter_parameters_by_stage,
+    trains_weights,
     shard_weight_size,
     shard_held_gradient_size,
     shard_optimizer_size,
-    STAGE_stage_expert_parameters,
+    expert_parameters_by_stage,
     expert_parameter_state_size,
 ):
-    """Weights, and gradients and optimizer state of those that are trained, of one device of the STAGE stage."""
-    weights = (STAGE_stage_parameters + STAGE_stage_adapter_parameters) * shard_weight_size
-    trained = STAGE_stage_trained_parameters * (shard_held_gradient_size + shard_optimizer_size)
-    return weights + trained + STAGE_stage_expert_parameters * expert_parameter_state_size
+    """Weights, and gradients and optimizer state of those that are trained, of one device of each stage, by stage."""
+    weights = (parameters_by_stage + adapter_parameters_by_stage) * shard_weight_size
+    trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
+    states = trained * (shard_held_gradient_size + shard_optimizer_size)
+    return weights + states + expert_parameters_by_stage * expert_parameter_state_size
 
 
-@formula(unit="byte", source="korthikanti2022", family=STAGES)
-def STAGE_stage_outer_activations(
-    STAGE_stage_in_flight,
-    STAGE_stage_embeddings,
-    STAGE_stage_heads,
+@formula(unit="byte", source="korthikanti2022")
+def outer_activations_by_stage(
+    in_flight_by_stage,
+    embeddings_by_stage,
+    heads_by_stage,
     embedding_activations,
     head_activations,
     weight_copies,
     cp_memory,
-    STAGE_stage_buffers,
+    buffers_by_stage,
 ):
-    """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch.
+    """Activations of one device of each stage outside its layers, by stage; the head keeps those of one microbatch.
 
     While the loss is computed no layer attends: of the head counts what is beyond the buffers of context parallelism.
     """
-    embeddings = STAGE_stage_in_flight * STAGE_stage_embeddings * embedding_activations
-    head = xp.maximum(weight_copies * STAGE_stage_heads * head_activations - cp_memory, 0.0)
-    return embeddings + head + STAGE_stage_buffers
+    embeddings = in_flight_by_stage * embeddings_by_stage * embedding_activations
+    head = xp.maximum(weight_copies * heads_by_stage * head_activations - cp_memory, 0.0)
+    return embeddings + head + buffers_by_stage
 
 
-@formula(unit="byte", source="korthikanti2022", family=STAGES)
-def STAGE_stage_activation_memory(
-    STAGE_stage_in_flight,
-    STAGE_stage_kind_layers,
-    STAGE_stage_mtp_layers,
+def layer_activations_by_stage(in_flight, kind_layers, modules, last_kind, resident_share, layer_activations):
+    """Activations of the layers of each stage; prediction modules keep those of one microbatch."""
+    return of_kinds(in_flight * kind_layers * resident_share + modules * last_kind, layer_activations)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def activation_memory_by_stage(
+    in_flight_by_stage,
+    kind_layers_by_stage,
+    mtp_layers_by_stage,
     last_kind,
     resident_share,
     layer_activations,
-    STAGE_stage_outer_activations,
+    outer_activations_by_stage,
 ):
-    """Activations of one device of the STAGE stage; prediction modules keep those of one microbatch."""
-    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
-    return of_kinds(layers, layer_activations) + STAGE_stage_outer_activations
+    """Activations of one device of each stage, by stage."""
+    layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
+    return layer_activations_by_stage(*layers, layer_activations) + outer_activations_by_stage
 
 
-@formula(unit="byte", source="korthikanti2022", family=STAGES)
-def STAGE_stage_memory(STAGE_stage_state_memory, STAGE_stage_activation_memory):
-    """State and activations of one device of the STAGE stage: its memory without working and reserved space."""
-    return STAGE_stage_state_memory + STAGE_stage_activation_memory
+@formula(unit="byte", source="korthikanti2022")
+def memory_by_stage(state_memory_by_stage, activation_memory_by_stage):
+    """State and activations of one device of each stage: its memory without working and reserved space, by stage."""
+    return state_memory_by_stage + activation_memory_by_stage
 
 
 @formula(unit="byte", source="korthikanti2022", family={"KIND": ("state", "activation")})
-def KIND_memory(
-    first_stage_memory,
-    middle_stage_memory,
-    last_stage_memory,
-    first_stage_KIND_memory,
-    middle_stage_KIND_memory,
-    last_stage_KIND_memory,
-):
+def KIND_memory(memory_by_stage, KIND_memory_by_stage):
     """The KIND that a device of the fullest stage keeps, as a part of its memory beside working_memory."""
-    return pick_largest(
-        first_stage_memory,
-        middle_stage_memory,
-        last_stage_memory,
-        first_stage_KIND_memory,
-        middle_stage_KIND_memory,
-        last_stage_KIND_memory,
-    )
+    return of_largest(memory_by_stage, KIND_memory_by_stage)
 
 
 @alternative(of="memory_per_device", by="workload", label="training", unit="byte", source="korthikanti2022")
-def training_memory_per_device(
-    first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory
-):
+def training_memory_per_device(memory_by_stage, working_memory, reserved_memory):
     """Memory of a device of the fullest stage: state_memory + activation_memory + working_memory + reserved_memory."""
-    fullest = xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory))
-    return fullest + working_memory + reserved_memory
+    return largest_of_stages(memory_by_stage) + working_memory + reserved_memory
 
 
 @constraint(

@@ -9,10 +9,10 @@ leaves the mode to the system: the least recomputation that fits the memory, as 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, largest_of_kinds, of_kinds, table, total
-from perfgrid.formulas.pipelines.stages import STAGES
+from perfgrid.formulas.axes import at, largest_of_kinds, table, total
+from perfgrid.formulas.pipelines.stages import largest_of_stages
 
-from .memory import repeated_activations
+from .memory import layer_activations_by_stage, repeated_activations
 
 RECOMPUTED = ("none", "selective", "full_in_part", "full")  # what is computed again, least first
 
@@ -159,26 +159,21 @@ def mode_PART_recomputed(none_PART_recomputed, selective_PART_recomputed, full_P
     )
 
 
-@formula(unit="byte", source="korthikanti2022", family=STAGES)
-def STAGE_stage_mode_memory(
-    STAGE_stage_state_memory,
-    STAGE_stage_in_flight,
-    STAGE_stage_kind_layers,
-    STAGE_stage_mtp_layers,
+@formula(unit="byte", source="korthikanti2022")
+def mode_stage_memory(
+    state_memory_by_stage,
+    in_flight_by_stage,
+    kind_layers_by_stage,
+    mtp_layers_by_stage,
     last_kind,
     resident_share,
     mode_activations,
-    STAGE_stage_outer_activations,
+    outer_activations_by_stage,
 ):
-    """Memory of one device of the STAGE stage without working space, by recompute_mode."""
-    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
-    return STAGE_stage_state_memory + of_kinds(layers, mode_activations) + STAGE_stage_outer_activations
-
-
-@formula(unit="byte", source="korthikanti2022")
-def mode_stage_memory(first_stage_mode_memory, middle_stage_mode_memory, last_stage_mode_memory):
     """Memory of one device of the fullest stage without working space, by recompute_mode."""
-    return xp.maximum(first_stage_mode_memory, xp.maximum(middle_stage_mode_memory, last_stage_mode_memory))
+    layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
+    activations = layer_activations_by_stage(*layers, mode_activations) + outer_activations_by_stage
+    return largest_of_stages(state_memory_by_stage + activations)
 
 
 @formula(unit="byte", source="korthikanti2022")

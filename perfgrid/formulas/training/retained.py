@@ -7,7 +7,6 @@ microbatch of a step received and sent; its allocator reports neither driver con
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.mixer_kinds import NONE
-from perfgrid.formulas.pipelines.stages import STAGES
 
 # ---- results that stay when the rest of a layer is computed again ---------------------------------------------------
 
@@ -103,31 +102,31 @@ def attention_output_size(kept_attention_output_size, activation_size, kept_oper
 # ---- buffers of a pipeline ------------------------------------------------------------------------------------------
 
 
-@formula(unit="byte", source="pytorch2025pipelining", family=STAGES)
-def STAGE_stage_buffers(
+@formula(unit="byte", source="pytorch2025pipelining")
+def buffers_by_stage(
     stage_buffers,
     pp,
     microbatches,
     chunks,
     weight_copies,
-    STAGE_stage_in_flight,
-    STAGE_stage_embeddings,
-    STAGE_stage_heads,
+    in_flight_by_stage,
+    embeddings_by_stage,
+    heads_by_stage,
     layer_input_activations,
     microbatch_tokens,
     rank_vocab_size,
     activation_size,
 ):
-    """What one device of the STAGE stage holds of every microbatch of a step: received, sent, gradients received.
+    """What one device of each stage holds of every microbatch of a step: received, sent, gradients received; by stage.
 
     A chunk with the embedding receives no activations, one with the head sends logits and receives no gradients. What
     is in flight is counted with the layers, the logits of one microbatch with the head.
     """
     chunk_passes = microbatches * chunks
-    first, last = (microbatches * weight_copies * ends for ends in (STAGE_stage_embeddings, STAGE_stage_heads))
-    waiting = xp.maximum(chunk_passes - first - STAGE_stage_in_flight * chunks, 0.0)
+    first, last = (microbatches * weight_copies * ends for ends in (embeddings_by_stage, heads_by_stage))
+    waiting = xp.maximum(chunk_passes - first - in_flight_by_stage * chunks, 0.0)
     hidden = (waiting + 2 * (chunk_passes - last)) * layer_input_activations
-    logits = xp.maximum(last - weight_copies * STAGE_stage_heads, 0.0)
+    logits = xp.maximum(last - weight_copies * heads_by_stage, 0.0)
     kept = hidden + logits * microbatch_tokens * rank_vocab_size * activation_size
     return xp.where(stage_buffers & (pp > 1), kept, 0.0)
 

@@ -9,7 +9,6 @@ embedding. Their layer is of the kind of the model's last layer (`last_kind`).
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, of_kinds, only, total
-from perfgrid.formulas.pipelines.stages import STAGES
 
 INPUTS = 2.0  # of the projection: hidden state and embedding
 
@@ -54,10 +53,10 @@ def rank_mtp_parameters(mtp_projection_parameters, hidden_size, last_kind, rank_
     return layer + mtp_projection_parameters / tp + (INPUTS + 1) * hidden_size  # and three norms
 
 
-@formula(unit="1", source="deepseek2024v3", family=STAGES)
-def STAGE_stage_mtp_layers(STAGE_stage_heads, mtp_layers, weight_copies):
-    """Prediction modules on one device of the STAGE stage."""
-    return weight_copies * STAGE_stage_heads * mtp_layers
+@formula(unit="1", source="deepseek2024v3")
+def mtp_layers_by_stage(heads_by_stage, mtp_layers, weight_copies):
+    """Prediction modules on one device of each stage, by stage."""
+    return weight_copies * heads_by_stage * mtp_layers
 
 
 @formula(unit="1", source="deepseek2024v3")

@@ -2,7 +2,7 @@
 
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.engine.graph.tables import constants
-from perfgrid.formulas.axes import at, of_kinds, only, total
+from perfgrid.formulas.axes import at, of_kinds, only, rows, table, total
 from perfgrid.formulas.mixer_kinds import NONE
 
 from .token_prediction import module_kernels
@@ -11,6 +11,22 @@ PARTS = {"PART": ("layer", "embedding", "head")}
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}
 
 FORMULAS = (
+    *rows(
+        *("PART_RESOURCE_time", "PART_busy_time", "s", "williams2009roofline"),
+        "Time that the kernels of the PART wait for RESOURCE, for one microbatch.",
+        PARTS,
+        resource="RESOURCE",
+    ),
+    *(
+        entry
+        for phase in ("input_gradient", "weight_gradient")
+        for entry in rows(
+            *(f"PART_{phase}_time", "PART_pass_times", "s", "qi2024zerobubble"),
+            f"Time of the {phase} of the PART for one microbatch.",
+            PARTS,
+            phase=phase,
+        )
+    ),
     *constants(
         {"embedding_recompute_kernel_time": (0.0, "s", "korthikanti2022", "What the embedding computes again.")}
     ),
@@ -114,42 +130,6 @@ def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time):
     return total(head_phase_time, "phase") + of_kinds(mtp_kind_layers, layer_recompute_time)
 
 
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_arithmetic_time(PART_busy_time):
-    """Time of the PART limited by arithmetic, for one microbatch."""
-    return at(PART_busy_time, resource="arithmetic")
-
-
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_registers_time(PART_busy_time):
-    """Time of the PART limited by register traffic, for one microbatch."""
-    return at(PART_busy_time, resource="registers")
-
-
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_shared_memory_time(PART_busy_time):
-    """Time of the PART limited by scratchpad traffic, for one microbatch."""
-    return at(PART_busy_time, resource="shared_memory")
-
-
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_l2_time(PART_busy_time):
-    """Time of the PART limited by the cache bandwidth, for one microbatch."""
-    return at(PART_busy_time, resource="l2")
-
-
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_hbm_time(PART_busy_time):
-    """Time of the PART limited by the memory bandwidth, for one microbatch."""
-    return at(PART_busy_time, resource="hbm")
-
-
-@formula(unit="s", source="williams2009roofline", family=PARTS)
-def PART_launch_time(PART_busy_time):
-    """Time of the PART spent between kernels, for one microbatch."""
-    return at(PART_busy_time, resource="launch")
-
-
 @formula(unit="s", source="guo2025", family=PARTS)
 def PART_time(PART_busy_time, PART_forward_exposed_time, PART_backward_exposed_time):
     """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for."""
@@ -218,12 +198,11 @@ def PART_backward_time(PART_time, PART_forward_time):
 
 
 @formula(unit="s", source="qi2024zerobubble", family=PARTS)
-def PART_weight_gradient_time(PART_phase_time):
-    """Time of the weight gradients of the PART for one microbatch: the work that zero-bubble schedules put off."""
-    return total(at(PART_phase_time, phase="weight_gradient"), "resource")
+def PART_pass_times(PART_time, PART_forward_time, PART_phase_time):
+    """Time of each pass of the PART for one microbatch, by phase: forward, input gradients, weight gradients.
 
-
-@formula(unit="s", source="qi2024zerobubble", family=PARTS)
-def PART_input_gradient_time(PART_backward_time, PART_weight_gradient_time):
-    """Time of the backward pass of the PART for one microbatch that the stage before waits for, with recomputation."""
-    return PART_backward_time - PART_weight_gradient_time
+    The stage before waits for the input gradients, recomputation included; zero-bubble schedules put off the rest.
+    """
+    weight_gradient = total(at(PART_phase_time, phase="weight_gradient"), "resource")
+    input_gradient = PART_time - PART_forward_time - weight_gradient
+    return table("phase", forward=PART_forward_time, input_gradient=input_gradient, weight_gradient=weight_gradient)

@@ -33,7 +33,7 @@ SMALL = 1e-4  # share of a whole below which a part is left out
 VISIBLE = 5e-3  # share of all bars from which a part has a colour of its own
 MOST_DESIGNS = 24
 MOST_STACKED = 7  # named parts of a bar: as many as have a colour of their own
-_STAGE = re.compile(r"^(first|middle|last)_stage_")  # a part is the same whichever stage is the fullest
+_STAGE = re.compile(r"^(first|middle|last)_stage_|_by_stage$")  # a part is the same whichever stage is the fullest
 
 
 def breakdown(subject: Subject, view: View) -> Picture:
