@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.collectives.contention import LEAST_LEFT, pace, scale_out_left, scale_up_left
+from perfgrid.formulas.collectives.contention import LEAST_LEFT, pace, scale_out_left, scale_up_left, tier_load
 
 from .cases import design, rows
 
@@ -23,24 +23,29 @@ def test_against_a_queue(needed, busy):
 
 
 def test_nobody_starves():
-    occupied = INNER.vector("tier", [[0.5, 1.0], [2.0, 0.9]])
-    assert np.ravel(scale_up_left(occupied)) == pytest.approx([0.5, LEAST_LEFT])
-    assert np.ravel(scale_out_left(occupied)) == pytest.approx([LEAST_LEFT, 0.1])
+    busy = INNER.vector("tier", [[1.0, 2.0], [4.0, 1.8]])
+    assert np.ravel(scale_up_left(busy, 2.0)) == pytest.approx([0.5, LEAST_LEFT])
+    assert np.ravel(scale_out_left(busy, 2.0)) == pytest.approx([LEAST_LEFT, 0.1])
+
+
+def occupied(q, name="tier_busy_time"):
+    """Part of a layer's time for which its collectives, or those of a group, keep each tier busy."""
+    return rows(q[name] / q["layer_time"], "tier")
 
 
 @pytest.mark.parametrize(("tp", "dp", "device"), [(4.0, 64.0, "h100-sxm-80gb"), (8.0, 64.0, "h100-sxm-80gb")])
 def test_groups_on_different_tiers_do_not_meet(tp, dp, device):
     """Tensor-parallel ranks inside a node, gradients through the network: each has its tier."""
     q = design("llama-3.1-70b", device, software="megatron-core", tp=tp, dp=dp, zero=1.0, global_batch=512.0)
-    assert rows(q["tier_occupancy"], "tier")["scale_up"] > 0.1
-    assert rows(q["tier_occupancy"], "tier")["scale_out"] == 0
+    assert occupied(q)["scale_up"] > 0.1
+    assert occupied(q)["scale_out"] == 0
     assert q["reduction_pace"] == q["gathering_pace"] == 1
 
 
 def test_groups_on_one_tier_do():
     plan = {"tp": 16.0, "dp": 32.0, "zero": 1.0, "global_batch": 512.0, "host_launch_time": 0.0}
     across = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", **plan)
-    busy, speed = (rows(across[name], "tier")["scale_out"] for name in ("tier_occupancy", "reduction_tier_speed"))
+    busy, speed = occupied(across)["scale_out"], rows(across["reduction_tier_speed"], "tier")["scale_out"]
     assert 1 / across["reduction_pace"] == pytest.approx(1 / speed / (1 - busy))
     assert across["reduction_pace"] < 0.9
     passes = across["layer_tp_reductions"] + across["layer_tp_gathers"]
@@ -79,7 +84,7 @@ def test_context_parallel_ranks_use_their_tiers_hidden_or_not(method):
         "hybrid": (3 * exchanged * 7 / 8, 4 * message * 1 / 2),
     }[method]
     bandwidth = rows(q["tier_bandwidth"], "tier")
-    found = rows(q["cp_tier_occupancy"], "tier")
+    found = occupied(q, "cp_tier_time")
     assert found["scale_up"] == pytest.approx(inside / bandwidth["scale_up"] / q["layer_time"], rel=1e-9)
     assert found["scale_out"] == pytest.approx(outside / bandwidth["scale_out"] / q["layer_time"], rel=1e-9)
     assert outside > 0 < inside
@@ -106,7 +111,7 @@ def test_a_hidden_ring_slows_gradients():
         global_batch=64.0,
     )
     assert q["exposed_cp_time"] == 0
-    busy, speed = (rows(q[name], "tier")["scale_out"] for name in ("cp_tier_occupancy", "reduction_tier_speed"))
+    busy, speed = occupied(q, "cp_tier_time")["scale_out"], rows(q["reduction_tier_speed"], "tier")["scale_out"]
     assert 1 / q["reduction_pace"] == pytest.approx(1 / speed / (1 - busy))
     assert q["reduction_pace"] < 0.9
 
@@ -120,7 +125,10 @@ def test_buckets_of_experts_need_their_tier_too(zero):
     load = q["expert_replica_message"] * 3 / 4 / rows(q["tier_bandwidth"], "tier")["scale_out"] * (2 - zero)
     need = 1 / rows(q["reduction_tier_speed"], "tier")["scale_out"]
     own = load / q["expert_bucket_reduction_time"]
-    scattered, added_up = (rows(q[f"{x}_tier_load"], "tier")["scale_out"] for x in ("scatter", "shard_replica"))
+    scattered, added_up = (
+        rows(tier_load(q[f"{x}_tier_ranks"], q[f"{x}_tier_bandwidth"]), "tier")["scale_out"]
+        for x in ("shard", "shard_replica")
+    )
     dense = q["scatter_message"] * scattered + 2 * q["shard_replica_message"] * added_up
     assert dense / (q["scatter_gather_time"] + q["shard_replica_all_reduce_time"]) < own < 1
     assert need == pytest.approx(own, rel=1e-9)
@@ -133,7 +141,7 @@ def test_tensor_parallel_occupancy_is_that_of_the_bytes_sent(model, narrower):
     q = design(model, "h100-sxm-80gb", software="megatron-core", tp=8.0, dp=8.0, global_batch=64.0)
     assert (q["latent_saved_bytes"] > 0) == narrower
     inside = rows(q["tier_bandwidth"], "tier")["scale_up"]
-    busy = np.asarray(q["tp_tier_occupancy"])
+    busy = np.asarray(q["tp_tier_time"] / q["layer_time"])
     sent = np.ravel(q["layer_tp_bytes"]) / inside / np.ravel(q["layer_time"])
     assert np.ravel(INNER.at(busy, tier="scale_up")) == pytest.approx(sent, rel=1e-9)
     assert np.all(INNER.at(busy, tier="scale_out") == 0)
@@ -141,13 +149,13 @@ def test_tensor_parallel_occupancy_is_that_of_the_bytes_sent(model, narrower):
 
 def test_ranks_that_share_experts_keep_their_tier_busy():
     q = design("mixtral-8x7b", "h100-sxm-80gb", tp=2.0, dp=8.0, ep=4.0, etp=2.0, global_batch=64.0, recompute="full")
-    busy = rows(q["etp_tier_occupancy"], "tier")
+    busy = occupied(q, "etp_tier_time")
     sent = 2 * 3 * q["etp_message"] / 2
     assert q["layer_etp_bytes"] == pytest.approx(sent)
     one_of_all = rows(q["etp_tier_bandwidth"], "tier")["scale_up"]
     assert busy["scale_up"] == pytest.approx(sent / one_of_all / q["layer_time"], rel=1e-9)
-    parts = sum(rows(q[f"{group}_tier_occupancy"], "tier")["scale_up"] for group in ("tp", "cp", "ep", "etp"))
-    assert rows(q["tier_occupancy"], "tier")["scale_up"] == pytest.approx(parts, rel=1e-12)
+    parts = sum(occupied(q, f"{group}_tier_time")["scale_up"] for group in ("tp", "cp", "ep", "etp"))
+    assert occupied(q)["scale_up"] == pytest.approx(parts, rel=1e-12)
 
 
 @pytest.mark.parametrize("zero", [0.0, 1.0])
@@ -155,4 +163,4 @@ def test_ranks_that_share_experts_keep_their_tier_busy():
 def test_no_tier_is_needed_for_longer_than_the_transfer_takes(tp, dp, zero):
     q = design("llama-3.1-70b", "h100-sxm-80gb", tp=tp, dp=dp, zero=zero, global_batch=512.0)
     assert min(rows(q["reduction_tier_speed"], "tier").values()) >= 1
-    assert max(rows(q["tp_tier_occupancy"], "tier").values()) < 1 if tp > 1 else q["tp_message"] > 0
+    assert max(occupied(q, "tp_tier_time").values()) < 1 if tp > 1 else q["tp_message"] > 0

@@ -12,7 +12,6 @@ from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import several
 
 from .exchange import equal_parts
-from .placement import RANKS
 
 LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
 UNUSED = 1e20  # times as fast as needed: a tier that a transfer does not use
@@ -42,42 +41,42 @@ def pace(speed, left):
     return xp.minimum(speed * left, 1.0)
 
 
-# ---- bindings -------------------------------------------------------------------------------------------------------
+def tier_load(tier_ranks, tier_bandwidth):
+    """Time for which each tier is busy per byte of a message that a group gathers or scatters, by tier.
 
-
-@formula(unit="s/byte", source="cho2019blueconnect", family=RANKS)
-def GROUP_tier_load(GROUP_tier_ranks, GROUP_tier_bandwidth):
-    """Time for which each tier is busy per byte of a message that the GROUP ranks gather or scatter, by tier.
-
-    A rank receives from outside its part of what its domain needs, and inside what its domain's members hold.
+    A rank receives from outside its part of what its domain needs, and inside what its domain's members hold. Source:
+    cho2019blueconnect.
     """
-    inside = at(GROUP_tier_ranks, tier="scale_up")
-    part = table("tier", scale_up=1.0, scale_out=1 / inside)
-    return (GROUP_tier_ranks - 1) / GROUP_tier_ranks * part / GROUP_tier_bandwidth
+    part = table("tier", scale_up=1.0, scale_out=1 / at(tier_ranks, tier="scale_up"))
+    return (tier_ranks - 1) / tier_ranks * part / tier_bandwidth
 
 
-@formula(unit="1", source="rashidi2020astrasim")
-def tp_tier_occupancy(
+# ---- what the collectives of a layer need of the tiers --------------------------------------------------------------
+
+
+@formula(unit="s", source="rashidi2020astrasim")
+def tp_tier_time(
     layer_tp_reductions,
     layer_tp_gathers,
     sequence_parallel,
     tp,
     tp_message,
     latent_saved_bytes,
-    tp_tier_load,
-    layer_time,
+    tp_tier_ranks,
+    tp_tier_bandwidth,
 ):
-    """Part of a layer's time for which its tensor-parallel collectives keep each tier busy, by tier."""
+    """Time for which the tensor-parallel collectives of a layer keep each tier busy, by tier."""
     passes = layer_tp_reductions * xp.where(sequence_parallel, 1.0, 2.0) + layer_tp_gathers
     narrower = latent_saved_bytes * tp / xp.maximum(tp - 1, 1.0)  # messages, of which a rank sends (n - 1)/n
-    return (passes * tp_message - narrower) * tp_tier_load / layer_time
+    return (passes * tp_message - narrower) * tier_load(tp_tier_ranks, tp_tier_bandwidth)
 
 
-@formula(unit="1", source="rashidi2020astrasim")
-def cp_tier_occupancy(
+@formula(unit="s", source="rashidi2020astrasim")
+def cp_tier_time(
     cp_message,
     layer_key_bytes,
-    cp_tier_load,
+    cp_tier_ranks,
+    cp_tier_bandwidth,
     ring_passes,
     sequence_split,
     sequence_split_tier_ranks,
@@ -87,56 +86,56 @@ def cp_tier_occupancy(
     head_split_tier_ranks,
     head_split_exchange_inverse_bandwidth,
     layer_recomputed,
-    layer_time,
 ):
-    """Part of a layer's time for which its context-parallel communication keeps each tier busy, hidden or not, by tier.
+    """Time for which the context-parallel communication of a layer keeps each tier busy, hidden or not, by tier.
 
     In a ring some rank's neighbour is on the other tier, and all that goes round crosses each tier that it spans.
     """
     handed_on = layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
-    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message * cp_tier_load
-    keys = xp.where(ring_passes > 1, handed_on, gathered)
+    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message
+    keys = xp.where(ring_passes > 1, handed_on, gathered * tier_load(cp_tier_ranks, cp_tier_bandwidth))
     sent = equal_parts(exchanged_activations, head_split, at(head_split_tier_ranks, tier="scale_out"))
-    heads = (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
-    return (keys + heads) / layer_time
+    return keys + (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
 
 
-@formula(unit="1", source="rashidi2020astrasim")
-def ep_tier_occupancy(
-    ep_dispatch_tier_bytes,
-    ep_combine_tier_bytes,
-    ep_exchange_inverse_bandwidth,
-    kind_has_experts,
-    layer_recomputed,
-    layer_time,
+@formula(unit="s", source="rashidi2020astrasim")
+def ep_tier_time(
+    ep_dispatch_tier_bytes, ep_combine_tier_bytes, ep_exchange_inverse_bandwidth, kind_has_experts, layer_recomputed
 ):
-    """Part of a layer's time for which its exchange of tokens with experts keeps each tier busy, by tier."""
+    """Time for which a layer's exchange of tokens with experts keeps each tier busy, by tier."""
     sent = (2 + layer_recomputed) * kind_has_experts * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
-    return sent * ep_exchange_inverse_bandwidth / layer_time
+    return sent * ep_exchange_inverse_bandwidth
 
 
-@formula(unit="1", source="rashidi2020astrasim")
-def etp_tier_occupancy(etp_message, etp_tier_load, kind_has_experts, layer_recomputed, layer_time):
-    """Part of a layer's time for which the ranks that share experts keep each tier busy, by tier."""
-    return 2 * (2 + layer_recomputed) * kind_has_experts * etp_message * etp_tier_load / layer_time
+@formula(unit="s", source="rashidi2020astrasim")
+def etp_tier_time(etp_message, etp_tier_ranks, etp_tier_bandwidth, kind_has_experts, layer_recomputed):
+    """Time for which the ranks that share the experts of a layer keep each tier busy, by tier."""
+    passes = 2 * (2 + layer_recomputed) * kind_has_experts
+    return passes * etp_message * tier_load(etp_tier_ranks, etp_tier_bandwidth)
 
 
-@formula(unit="1", source="rashidi2020astrasim")
-def tier_occupancy(tp_tier_occupancy, cp_tier_occupancy, ep_tier_occupancy, etp_tier_occupancy):
-    """Part of a layer's time for which its own collectives keep each tier busy, by tier."""
-    return tp_tier_occupancy + cp_tier_occupancy + ep_tier_occupancy + etp_tier_occupancy
+@formula(unit="s", source="rashidi2020astrasim")
+def tier_busy_time(tp_tier_time, cp_tier_time, ep_tier_time, etp_tier_time):
+    """Time for which the collectives of a layer keep each tier busy, by tier."""
+    return tp_tier_time + cp_tier_time + ep_tier_time + etp_tier_time
+
+
+# ---- what that leaves to the reduction and the gathering of buckets -------------------------------------------------
 
 
 @formula(unit="1", source="rashidi2020astrasim")
 def reduction_tier_speed(
     scatter_message,
-    scatter_tier_load,
+    scatter_tier_ranks,
+    scatter_tier_bandwidth,
     shard_replica_message,
-    shard_replica_tier_load,
+    shard_replica_tier_ranks,
+    shard_replica_tier_bandwidth,
     scatter_gather_time,
     shard_replica_all_reduce_time,
     expert_replica_message,
-    expert_replica_tier_load,
+    expert_replica_tier_ranks,
+    expert_replica_tier_bandwidth,
     expert_bucket_reduction_time,
     zero,
 ):
@@ -145,25 +144,30 @@ def reduction_tier_speed(
     The reciprocal of the part of the reduction's time for which it needs the tier, of dense buckets or those of
     experts, whichever need more: all are slowed alike. At least 1.
     """
-    load = scatter_message * scatter_tier_load + 2 * shard_replica_message * shard_replica_tier_load
+    replicas = 2 * shard_replica_message * tier_load(shard_replica_tier_ranks, shard_replica_tier_bandwidth)
+    load = scatter_message * tier_load(scatter_tier_ranks, scatter_tier_bandwidth) + replicas
     dense = part_of_time(load, scatter_gather_time + shard_replica_all_reduce_time)
-    expert_load = xp.where(zero >= 1, 1.0, 2.0) * expert_replica_message * expert_replica_tier_load
+    expert_load = tier_load(expert_replica_tier_ranks, expert_replica_tier_bandwidth)
+    expert_load = xp.where(zero >= 1, 1.0, 2.0) * expert_replica_message * expert_load
     return speed(xp.minimum(xp.maximum(dense, part_of_time(expert_load, expert_bucket_reduction_time)), 1.0))
 
 
 @formula(unit="1", source="rashidi2020astrasim")
 def gathering_tier_speed(
     shard_message,
-    shard_tier_load,
+    shard_tier_ranks,
+    shard_tier_bandwidth,
     shard_gather_time,
     expert_shard_message,
-    expert_shard_tier_load,
+    expert_shard_tier_ranks,
+    expert_shard_tier_bandwidth,
     expert_shard_gather_time,
 ):
     """How many times as fast each tier could do its part of a bucket's gathering, by tier (see reductions)."""
-    dense = part_of_time(shard_message * shard_tier_load, shard_gather_time)
-    of_experts = part_of_time(expert_shard_message * expert_shard_tier_load, expert_shard_gather_time)
-    return speed(xp.maximum(dense, of_experts))
+    load = shard_message * tier_load(shard_tier_ranks, shard_tier_bandwidth)
+    expert_load = expert_shard_message * tier_load(expert_shard_tier_ranks, expert_shard_tier_bandwidth)
+    of_experts = part_of_time(expert_load, expert_shard_gather_time)
+    return speed(xp.maximum(part_of_time(load, shard_gather_time), of_experts))
 
 
 # On the grid, tiers are quantities of their own and what is left meets what is needed in a product: an inner axis would
@@ -171,15 +175,15 @@ def gathering_tier_speed(
 
 
 @formula(unit="1", source="rashidi2020astrasim")
-def scale_up_left(tier_occupancy):
+def scale_up_left(tier_busy_time, layer_time):
     """Part of the scale-up tier that the collectives of a pass leave to others."""
-    return xp.maximum(1 - at(tier_occupancy, tier="scale_up"), LEAST_LEFT)
+    return xp.maximum(1 - at(tier_busy_time, tier="scale_up") / layer_time, LEAST_LEFT)
 
 
 @formula(unit="1", source="rashidi2020astrasim")
-def scale_out_left(tier_occupancy):
+def scale_out_left(tier_busy_time, layer_time):
     """Part of the scale-out tier that the collectives of a pass leave to others."""
-    return xp.maximum(1 - at(tier_occupancy, tier="scale_out"), LEAST_LEFT)
+    return xp.maximum(1 - at(tier_busy_time, tier="scale_out") / layer_time, LEAST_LEFT)
 
 
 @formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)

@@ -7,6 +7,7 @@ same time, or one after the other.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.collectives.schedules.schedule import several
 
@@ -108,12 +109,6 @@ def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tie
     return of_each_tier(found) * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
-@alternative(of="ep_fills", by="library", label="ideal", unit="1", source="narayanan2021")
-def ep_fills_shape(ep_all_to_all_schedules):
-    """1 where the expert-parallel ranks fill whole domains of every tier."""
-    return any_offered(ep_all_to_all_schedules)
-
-
 # ---- bindings: experts ----------------------------------------------------------------------------------------------
 
 
@@ -144,3 +139,9 @@ def head_exchange_time(
     """Time of one all-to-all of the ranks that share out heads, of equal parts to every rank, on both tiers at once."""
     sent = equal_parts(head_split_message, head_split, at(head_split_tier_ranks, tier="scale_out"))
     return exchange_time(sent, head_split_exchange_latency, head_split_exchange_inverse_bandwidth, 1.0)
+
+
+FORMULAS = bind(
+    *(any_offered, "ep_fills_shape", "ep_all_to_all_schedules", "1", "narayanan2021"),
+    of=("ep_fills", "library", "ideal"),
+)

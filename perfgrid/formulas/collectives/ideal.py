@@ -11,6 +11,7 @@ import numpy as np
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, largest, only, smallest, table, total
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
@@ -274,13 +275,14 @@ def ring_fastest_transfer_time(
     return fastest(times, cp_named_algorithm)
 
 
-@alternative(of="GROUP_fills", by="library", label="ideal", unit="1", source="narayanan2021", family=GATHERING)
-def GROUP_fills_shape(GROUP_gather_schedules):
-    """1 where the GROUP ranks fill whole domains of every tier."""
-    return any_offered(GROUP_gather_schedules)
-
-
 @alternative(of="stages_placed", by="library", label="ideal", unit="1", source="narayanan2021")
 def shape_holds_stages(pp_transfer_schedules, tied_all_reduce_schedules):
     """1 where the pipeline stages, and the first and the last of them, fill whole domains of every tier."""
     return any_offered(pp_transfer_schedules) * any_offered(tied_all_reduce_schedules)
+
+
+FORMULAS = bind(
+    *(any_offered, "GROUP_fills_shape", "GROUP_gather_schedules", "1", "narayanan2021"),
+    of=("GROUP_fills", "library", "ideal"),
+    family=GATHERING,
+)

@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, join, largest, table, total
+from perfgrid.formulas.axes import at, join, largest, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
 from .ideal_tables import fabric_of, links
@@ -13,6 +13,12 @@ UNLIMITED = 1e9  # devices of a domain without a limit
 ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
 FORMULAS = (
+    *by_label(
+        "library",
+        {"fabric_size": ("1", "narayanan2021", "Devices that the fabric joins, with tiers of switches the outermost.")},
+        {"nccl": ("outermost_size",)},
+    ),
+    *rows("outermost_size", "tier_size", "1", "narayanan2021", "Devices of the outermost tier.", tier="scale_out"),
     *by_label(
         "library",
         {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
@@ -86,12 +92,6 @@ def tier_path_latency(tier_hops, tier_hop_latency):
 def topology_fits_device(device_link, topology_link):
     """Device and fabric share a family of scale-up links."""
     return largest(device_link * topology_link, "link_family") > 0
-
-
-@alternative(of="fabric_size", by="library", label="nccl", unit="1", source="narayanan2021")
-def outermost_size(tier_size):
-    """Devices that the outermost tier joins."""
-    return at(tier_size, tier="scale_out")
 
 
 @constraint(

@@ -5,8 +5,8 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.registry import WORKLOAD, alternative, constraint, formula, synonyms
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
@@ -37,6 +37,22 @@ FORMULAS = (
         },
         workload="collectives",
     ),
+    *bind(
+        *(placed, "group_tier_ranks", "replica replica_stride tier_size", "1", "nccltests2024"),
+        of=("replica_tier_ranks", WORKLOAD, "collectives"),
+    ),
+    *bind(
+        *(schedule_time, "algorithm_time", "message_size collective_latency collective_inverse_bandwidth"),
+        *("s", "thakur2005", "Time of every algorithm of an ideal fabric, by algorithm and span."),
+    ),
+    *bind(
+        *(fastest, "ideal_collective_time", "algorithm_time replica_named_algorithm", "s", "thakur2005"),
+        of=("collective_time", "library", "ideal"),
+    ),
+    *bind(
+        *(any_offered, "group_fills_shape", "collective_schedules", "1", "narayanan2021"),
+        of=("group_fills", "library", "ideal"),
+    ),
     *by_label(
         "library",
         {"group_fills": ("1", "narayanan2021", "1 where the group fills whole scale-up domains.")},
@@ -46,12 +62,6 @@ FORMULAS = (
 
 
 # ---- the group ------------------------------------------------------------------------------------------------------
-
-
-@alternative(of="replica_tier_ranks", by="workload", label="collectives", unit="1", source="nccltests2024")
-def group_tier_ranks(replica, replica_stride, tier_size):
-    """Ranks of the group at each tier: inside one scale-up domain, and domains; by tier."""
-    return placed(replica, replica_stride, tier_size)
 
 
 # ---- ideal fabrics --------------------------------------------------------------------------------------------------
@@ -89,28 +99,10 @@ def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
     return table("per", message=ideal.inverse_bandwidth(*links), chunk=ideal.chunk_inverse_bandwidth(*links))
 
 
-@formula(unit="s", source="thakur2005")
-def algorithm_time(message_size, collective_latency, collective_inverse_bandwidth):
-    """Time of every algorithm of an ideal fabric, by algorithm and span."""
-    return schedule_time(message_size, collective_latency, collective_inverse_bandwidth)
-
-
-@alternative(of="collective_time", by="library", label="ideal", unit="s", source="thakur2005")
-def ideal_collective_time(algorithm_time, replica_named_algorithm):
-    """Time of the fastest schedule that the links allow."""
-    return fastest(algorithm_time, replica_named_algorithm)
-
-
 @alternative(of="collective_algorithm", by="library", label="ideal", unit="1", source="thakur2005", flags=CHOSEN)
 def ideal_collective_algorithm(algorithm_time, replica_named_algorithm):
     """Which algorithm is the fastest."""
     return which_fastest(algorithm_time, replica_named_algorithm)
-
-
-@alternative(of="group_fills", by="library", label="ideal", unit="1", source="narayanan2021")
-def group_fills_shape(collective_schedules):
-    """1 where the group fills whole domains of every tier."""
-    return any_offered(collective_schedules)
 
 
 # ---- NCCL -----------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ flattened butterfly, the sides of a torus, which folding keeps short), and throu
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import INNER, at, join, table, total
+from perfgrid.engine.graph.tables import bind, by_label
+from perfgrid.formulas.axes import INNER, at, join, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import ROUTED, SWITCHED, TIER_KINDS
 from perfgrid.formulas.collectives.topology import ROUNDING
 
@@ -22,7 +22,7 @@ OPEN = ("line", "mesh")  # their sides do not close
 MESHED = ("fully_connected", "hyperx", "hypercube")  # a link to every other position of a side
 
 
-FORMULAS = by_label(  # the links of a network that a budget buys run at the rate of the device
+TABLES = by_label(  # the links of a network that a budget buys run at the rate of the device
     "network_sizing",
     {
         "network_ports": ("1", "kim2008dragonfly", "Ports of one device into a network."),
@@ -163,12 +163,6 @@ def network_radix(switch_ports, switch_port_splits):
     return switch_ports * switch_port_splits
 
 
-@formula(unit="1", source="wang2023railonly")
-def network_kind(tier_kind):
-    """How the scale-out tier is wired, as the number of its kind."""
-    return at(tier_kind, tier="scale_out")
-
-
 @formula(unit="1", source="dally2004")
 def devices_route(network_kind):
     """1 where the devices pass on what is not theirs and the network has no switches."""
@@ -192,24 +186,6 @@ def network_endpoints(network_planes, network_ports, devices_route, devices, tie
     domains = xp.ceil(devices / at(tier_size, tier="scale_up"))
     plugged = devices * xp.where(devices_route > 0, 1.0, network_ports)
     return xp.where(domains > 1, plugged / network_planes, 0.0)
-
-
-@formula(unit="1", source="alfares2008fattree")
-def network_oversubscription(tier_oversubscription):
-    """Ports down over ports up of the leaf switches."""
-    return at(tier_oversubscription, tier="scale_out")
-
-
-@formula(unit="1", source="dally2004")
-def network_sides(tier_sides):
-    """Shape of the scale-out tier, by side."""
-    return at(tier_sides, tier="scale_out")
-
-
-@formula(unit="1", source="kim2008dragonfly")
-def network_built_sides(network_sides, network_endpoints):
-    """Shape of the part of the scale-out tier that the cluster fills, by side."""
-    return built_sides(network_sides, network_endpoints)
 
 
 @formula(unit="1", source="dally2004")
@@ -317,3 +293,16 @@ def routers_are_switches(network_router_ports, network_radix):
 def ports_have_lanes(network_neighbours, network_lanes):
     """Each link to a neighbour has at least one lane of a port."""
     return network_neighbours <= network_lanes
+
+
+FORMULAS = (
+    *TABLES,
+    *rows("network_kind", "tier_kind", "1", "wang2023railonly", "How the scale-out tier is wired.", tier="scale_out"),
+    *rows(
+        *("network_oversubscription", "tier_oversubscription", "1", "alfares2008fattree"),
+        "Ports down over ports up of the leaf switches.",
+        tier="scale_out",
+    ),
+    *rows("network_sides", "tier_sides", "1", "dally2004", "Shape of the scale-out tier, by side.", tier="scale_out"),
+    *bind(built_sides, "network_built_sides", "network_sides network_endpoints", "1", "kim2008dragonfly"),
+)

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import constants
+from perfgrid.engine.graph.tables import bind, constants
 
 WAFER_PARTS = {"IO_": ("", "io_", "interposer_")}  # what wafers are cut into
 DIES = {"IO_": ("", "io_")}
@@ -18,7 +18,7 @@ FEWEST = 1e-3  # dies per wafer, where a formula gives none: the cost stays fini
 ROUNDING = 1e-6  # of a ratio that is compared with a whole number
 NO_DIE = 1e30  # stands for the area of a die that does not exist
 
-FORMULAS = constants(
+CONSTANTS = constants(
     {
         "learning_time": (
             *(0.75 * 31_557_600.0, "s", "cutress2020n5"),
@@ -192,12 +192,6 @@ def _yield(label, source="cunningham1990yield"):
     return alternative(of="IO_die_yield", by="yield_model", label=label, unit="1", source=source, family=DIES)
 
 
-@_yield("negative_binomial")
-def IO_die_yield_negative_binomial(IO_die_defects, IO_defect_clustering):
-    """Share of IO_dies that work, of clustered defects."""
-    return negative_binomial(IO_die_defects, IO_defect_clustering)
-
-
 @_yield("poisson")
 def IO_die_yield_poisson(IO_die_defects):
     """Share of IO_dies that work, of independent defects: Y = exp(-D·A)."""
@@ -250,18 +244,6 @@ def io_die_yield_harvested(io_die_defects, io_defect_clustering, repairable_shar
 
 
 @formula(unit="1", source="graening2025catch", family=DIES)
-def IO_field_use(IO_fabricated_area, field_area):
-    """Share of the exposure field that IO_dies cover."""
-    return field_use(IO_fabricated_area, field_area)
-
-
-@formula(unit="USD", source="graening2025catch", family=DIES)
-def IO_die_raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, IO_field_use):
-    """Cost of one IO_die, good or bad."""
-    return raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, IO_field_use)
-
-
-@formula(unit="1", source="graening2025catch", family=DIES)
 def IO_die_tested_yield(IO_die_yield, probe_coverage):
     """Share of IO_dies that pass the test on the wafer, which finds the part ``probe_coverage`` of the dead ones."""
     return 1 - (1 - IO_die_yield) * probe_coverage
@@ -271,3 +253,18 @@ def IO_die_tested_yield(IO_die_yield, probe_coverage):
 def IO_die_cost(IO_die_raw_cost, IO_probe_cost, IO_die_tested_yield):
     """Cost of one IO_die that passed its test: (die + test) / tested yield, so it bears the dies that failed."""
     return (IO_die_raw_cost + IO_probe_cost) / IO_die_tested_yield
+
+
+CLUSTERED = ("IO_die_yield", "yield_model", "negative_binomial")
+BEFORE_TEST = "IO_wafer_price IO_dies_per_wafer IO_lithography_share IO_field_use"
+FORMULAS = (
+    *CONSTANTS,
+    *bind(
+        *(negative_binomial, "IO_die_yield_negative_binomial", "IO_die_defects IO_defect_clustering"),
+        *("1", "cunningham1990yield", "Share of IO_dies that work, of clustered defects."),
+        of=CLUSTERED,
+        family=DIES,
+    ),
+    *bind(field_use, "IO_field_use", "IO_fabricated_area field_area", "1", "graening2025catch", family=DIES),
+    *bind(raw_cost, "IO_die_raw_cost", BEFORE_TEST, "USD", "graening2025catch", family=DIES),
+)

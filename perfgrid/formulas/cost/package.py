@@ -7,13 +7,13 @@ Areas in m^2, prices in USD.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
-from perfgrid.engine.graph.tables import by_label, constants
+from perfgrid.engine.graph.tables import bind, by_label, constants
 
 from .die import DIES, ROUNDING, negative_binomial
 
 SMALL_PACKAGE, LARGE_PACKAGE = 289e-6, 900e-6  # m^2
 DESIGN_REFERENCE_AREA, INTERFACE_DESIGN_AREA = 300e-6, 20e-6  # m^2
-FORMULAS = (
+TABLES = (
     *constants(
         {
             "small_package": (
@@ -144,12 +144,6 @@ def attached_parts(dies, io_dies, hbm_stacks, stacks_dies):
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="graening2025catch")
-def interposer_stitches(interposer_fabricated_area, field_area):
-    """Seams between the exposure fields of one interposer."""
-    return stitches(interposer_fabricated_area, field_area)
 
 
 @formula(unit="1", source="graening2025catch")
@@ -354,3 +348,7 @@ def development_cost_per_device(development_cost, production_volume):
 def device_cost(manufacturing_cost, development_cost_per_device):
     """Cost of one device: making it, and its share of the design."""
     return manufacturing_cost + development_cost_per_device
+
+
+SEAMS = bind(stitches, "interposer_stitches", "interposer_fabricated_area field_area", "1", "graening2025catch")
+FORMULAS = (*TABLES, *SEAMS)

@@ -7,7 +7,7 @@ I(t, s) = sum over its heads of w(t) relu(q(t) k(s)), and the best ones of each 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.kernels.tiling import steps_of
 from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SOFTMAX, SPARSE
@@ -17,7 +17,7 @@ from .recurrent import by_kernel
 BLOCK_ROWS = 128.0  # of queries of one head that a core of a fused kernel works on (FlashAttention-3, FlashMLA)
 FLASH_GRADIENTS = 2.5  # products of the backward pass over those of the forward pass: five and two (Dao 2022)
 
-FORMULAS = by_label(
+TABLES = by_label(
     "mixer",
     {
         "mixer_pairs": ("1", "vaswani2017", "Pairs of tokens of a sequence that attention computes."),
@@ -57,29 +57,11 @@ def windowed(tokens, span):
 # ---- pairs ----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="vaswani2017")
-def causal_pairs(sequence_length):
-    """Pairs of a token and one not after it, of a sequence: s(s + 1)/2."""
-    return triangle(sequence_length)
-
-
-@alternative(of="mixer_pairs", by="mixer", label="window_attention", unit="1", source="beltagy2020longformer")
-def window_attention_pairs(sequence_length, mixer_span):
-    """Pairs of tokens of a sequence that attention computes: sW - W(W - 1)/2 of a window of W."""
-    return windowed(sequence_length, mixer_span)
-
-
 @alternative(of="mixer_pairs", by="mixer", label="chunked_attention", unit="1", source="meta2025llama4")
 def chunked_attention_pairs(sequence_length, mixer_span):
     """Pairs of tokens of a sequence that attention computes: those of whole chunks, and of the last one."""
     chunks = xp.floor(sequence_length / mixer_span)
     return chunks * triangle(mixer_span) + triangle(sequence_length - chunks * mixer_span)
-
-
-@alternative(of="mixer_pairs", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
-def sparse_attention_pairs(sequence_length, index_top_k):
-    """Pairs of tokens of a sequence that attention computes: no more than the chosen ones of each token."""
-    return windowed(sequence_length, index_top_k)
 
 
 @alternative(of="mixer_attended_tokens", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
@@ -281,3 +263,17 @@ def sparse_attention_decode_core_traffic(
 ):
     """Memory traffic of one decoding step on one rank: all keys of the indexer, and the latents that it chooses."""
     return microbatch * (mixer_attended_tokens * mixer_cache_token_bytes + mixer_cached_tokens * index_token_bytes)
+
+
+SEEN = {"window_attention": ("mixer_span", "beltagy2020longformer"), SPARSE: ("index_top_k", "deepseek2025v32")}
+FORMULAS = (
+    *TABLES,
+    *bind(triangle, "causal_pairs", "sequence_length", "1", "vaswani2017"),
+    *(
+        entry
+        for label, (span, source) in SEEN.items()
+        for entry in bind(
+            *(windowed, f"{label}_pairs", f"sequence_length {span}", "1", source), of=("mixer_pairs", "mixer", label)
+        )
+    ),
+)

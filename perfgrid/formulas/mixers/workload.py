@@ -8,12 +8,22 @@ are the products with weights, the short convolution and the gated norm of recur
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import at, only, rows, table, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
 from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SPARSE
 
 FORMULAS = (
+    *rows(
+        *("mixer_core_forward_time", "mixer_core_time", "s", "williams2009roofline"),
+        "Time of the forward pass of the core: the recurrence, or attention with its indexer.",
+        phase="forward",
+    ),
+    *rows(
+        *("mixer_core_backward_time", "mixer_core_time", "s", "williams2009roofline"),
+        "Time of the backward pass of the core, with what is computed again.",
+        phase="input_gradient",
+    ),
     *synonyms(
         {
             "mixer_tokens": (
@@ -135,18 +145,6 @@ def mixer_kernel_time(
 def mixer_core_time(mixer_kernel_time):
     """Time of the core, by phase; all of the backward pass as input gradient."""
     return total(mixer_kernel_time, "mixer_kernel")
-
-
-@formula(unit="s", source="williams2009roofline")
-def mixer_core_forward_time(mixer_core_time):
-    """Time of the forward pass of the core: the recurrence, or attention with its indexer."""
-    return at(mixer_core_time, phase="forward")
-
-
-@formula(unit="s", source="williams2009roofline")
-def mixer_core_backward_time(mixer_core_time):
-    """Time of the backward pass of the core, with what is computed again."""
-    return at(mixer_core_time, phase="input_gradient")
 
 
 @formula(unit="1", source="yang2024fla")

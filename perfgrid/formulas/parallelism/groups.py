@@ -16,7 +16,7 @@ it. The groups are a family; beside those of the two orders:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import by_label, constants
+from perfgrid.engine.graph.tables import bind, by_label, constants
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 from perfgrid.formulas.transformer.parameters import LAID_OUT
@@ -58,6 +58,11 @@ FORMULAS = (
                 "Latency of a collective until its first step: that of any kernel, since the host queues them ahead.",
             ),
         }
+    ),
+    *bind(placed, "GROUP_tier_ranks", "GROUP GROUP_stride tier_size", "1", "narayanan2021", family=PLACED),
+    *bind(
+        *(placed, "contiguous_replica_tier_ranks", "replica tp tier_size", "1", "narayanan2021"),
+        of=("replica_tier_ranks", "rank_order", "tp-cp-dp-pp"),
     ),
     *by_label(  # on switches ranks may lie anywhere
         "library",
@@ -185,18 +190,6 @@ def shard_replica_stride(replica_stride, shard):
 
 
 # ---- placement: ranks inside one scale-up domain, and domains -------------------------------------------------------
-
-
-@formula(unit="1", source="narayanan2021", family=PLACED)
-def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
-    """Ranks of the GROUP group at each tier: inside one scale-up domain, and domains; by tier."""
-    return placed(GROUP, GROUP_stride, tier_size)
-
-
-@alternative(of="replica_tier_ranks", by="rank_order", label="tp-cp-dp-pp", unit="1", source="narayanan2021")
-def contiguous_replica_tier_ranks(replica, tp, tier_size):
-    """Ranks with the same dense weights at each tier, one after the other; by tier."""
-    return placed(replica, tp, tier_size)
 
 
 @alternative(of="replica_tier_ranks", by="rank_order", label="tp-cp-pp-dp", unit="1", source="grattafiori2024llama3")

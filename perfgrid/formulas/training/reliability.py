@@ -5,7 +5,8 @@ training while they are written; the interval between them is the best one unles
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import WORKLOAD, formula
+from perfgrid.engine.graph.tables import bind
 
 # ---- equations: checkpoints of length C every T seconds, a failure every M seconds on average, a restart of R --------
 
@@ -47,18 +48,6 @@ def checkpoint_time(checkpoint_size, devices, checkpoint_bandwidth):
 
 
 @formula(unit="s", source="daly2006")
-def checkpoint_interval(checkpoint_time, time_between_failures):
-    """Time of training between two checkpoints that wastes least."""
-    return best_interval(checkpoint_time, time_between_failures)
-
-
-@alternative(of="goodput", by="workload", label="training", unit="1", source="daly2006")
-def training_goodput(checkpoint_interval, checkpoint_time, restart_time, time_between_failures):
-    """Part of the time of a long run that is training progress: less checkpoints, restarts and work done twice."""
-    return progress(checkpoint_interval, checkpoint_time, restart_time, time_between_failures)
-
-
-@formula(unit="s", source="daly2006")
 def expected_training_time(training_time, goodput):
     """Time of the whole training run with checkpoints and failures."""
     return training_time / goodput
@@ -68,3 +57,11 @@ def expected_training_time(training_time, goodput):
 def expected_failures(expected_training_time, time_between_failures):
     """Failures that the whole training run is to expect."""
     return expected_training_time / time_between_failures
+
+
+FAILURES, RUN = "checkpoint_time time_between_failures", ("goodput", WORKLOAD, "training")
+PROGRESS = "checkpoint_interval checkpoint_time restart_time time_between_failures"
+FORMULAS = (
+    *bind(best_interval, "checkpoint_interval", FAILURES, "s", "daly2006", where="eq. 37"),
+    *bind(progress, "goodput_of_training", PROGRESS, "1", "daly2006", of=RUN, where="eq. 20"),
+)
