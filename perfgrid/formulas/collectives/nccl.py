@@ -143,7 +143,7 @@ def ring_latency(ranks, tier_ranks, step_latency, base_latency, chunk_share, nam
 # ---- the fabric -----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning")
+@formula(unit="s", source="nccl2026tuning", where="src/graph/tuning.cc")
 def nccl_step_latency(
     ring_step_latency,
     network_ring_step_latency,
@@ -193,7 +193,7 @@ def GROUP_nccl_gather_latency(
     )
 
 
-@formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
+@formula(unit="s/byte", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
 def GROUP_nccl_gather_inverse_bandwidth(
     GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth
 ):
@@ -229,7 +229,7 @@ def pass_latency(ranks, nodes, step_latency, network_adds):
     )
 
 
-@formula(unit="s", source="nccl2026tuning", family=RANKS)
+@formula(unit="s", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
 def GROUP_nccl_all_reduce_latency(
     GROUP,
     GROUP_tier_ranks,
@@ -258,7 +258,7 @@ def GROUP_nccl_all_reduce_latency(
     return table("per", message=whole, chunk=chunk_share * one_way * passes)
 
 
-@formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
+@formula(unit="s/byte", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
 def GROUP_nccl_all_reduce_inverse_bandwidth(
     GROUP,
     GROUP_tier_ranks,

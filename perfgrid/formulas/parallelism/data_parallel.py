@@ -77,7 +77,7 @@ def expert_layer_buckets(stage_layers, moe_layers):
     return xp.minimum(stage_layers, moe_layers) / stage_layers
 
 
-@formula(unit="1", source="li2020ddp", family=ALSO_OF_EXPERTS)
+@formula(unit="1", source="li2020ddp", family=ALSO_OF_EXPERTS, where="section 3.2.2")
 def EXPERT_gradient_buckets(
     EXPERT_gradient_message,
     gradient_bucket_size,
@@ -164,7 +164,7 @@ def overlapping_chunks(chunks, folded, weights_sharded, zero, kept_in_pipeline):
     return xp.where(every | (folded > 0), 1.0, chunks)
 
 
-@formula(unit="s", source="li2020ddp")
+@formula(unit="s", source="li2020ddp", where="section 3.2.3")
 def exposed_reduction_time(
     dp_scattering_time,
     shard_replica_reduction_time,

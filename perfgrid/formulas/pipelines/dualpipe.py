@@ -84,7 +84,9 @@ def fill_and_drain_wait(devices, chunk_wait):
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
+@alternative(
+    of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3", where="section 3.2.1, table 2"
+)
 def dualpipe_bubble_time(
     pp,
     microbatches,
@@ -137,7 +139,9 @@ def dualpipe_v_bubble_time(
 # ---- point-to-point transfers ---------------------------------------------------------------------------------------
 
 
-@alternative(of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
+@alternative(
+    of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3", where="section 3.2.1"
+)
 def dualpipe_exposed_pp_time(pp, stage_transfer_time):
     """Transfers between stages that DualPipe waits for, per step: 5p/2 - 2 while it fills and drains.
 
@@ -155,7 +159,9 @@ def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@alternative(of="in_flight_by_stage", by="schedule", label="dualpipe", unit="1", source="deepseek2024v3")
+@alternative(
+    of="in_flight_by_stage", by="schedule", label="dualpipe", unit="1", source="deepseek2024v3", where="table 2"
+)
 def in_flight_of_dualpipe(pp, microbatches):
     """Microbatches whose activations a device of each stage of DualPipe keeps at most: p + 1."""
     return xp.minimum(pp + 1, microbatches)

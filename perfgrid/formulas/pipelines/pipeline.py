@@ -209,7 +209,9 @@ def alternating_stages(pp, microbatches, chunks, short_middle_stages):
     return xp.where(chunks > 1, 2.0, middle + first)
 
 
-@alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+@alternative(
+    of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021", where="sections 2.2.1 and 2.2.2"
+)
 def one_forward_one_backward_bubble_time(
     pp,
     microbatches,
@@ -246,7 +248,7 @@ def one_forward_one_backward_bubble_time(
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
 
-@alternative(of="bubble_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
+@alternative(of="bubble_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe", where="section 2.3")
 def gpipe_bubble_time(pp, microbatches, model_pass_time, slowest_stage_time, time_by_stage, pass_times_by_stage):
     """Idle time of the slowest stage in GPipe while the pipeline fills, reverses and drains.
 
@@ -294,7 +296,9 @@ def gpipe_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@alternative(of="in_flight_by_stage", by="schedule", label="1f1b", unit="1", source="narayanan2021")
+@alternative(
+    of="in_flight_by_stage", by="schedule", label="1f1b", unit="1", source="narayanan2021", where="section 2.2"
+)
 def in_flight_of_1f1b(pp, chunks, microbatches):
     """Microbatches whose activations each stage of 1F1B keeps at most, in units of the whole stage, by stage.
 

@@ -26,7 +26,7 @@ def pp_library_transfer_time(
     return outermost(latency, pp_tier_ranks) + pp_message / outermost(tier_peer_bandwidth, pp_tier_ranks)
 
 
-@formula(unit="s", source="narayanan2021")
+@formula(unit="s", source="narayanan2021", where="section 4.1")
 def stage_transfer_time(pp_transfer_time, tp_gather_time, sequence_parallel, pp):
     """Time to bring the activations of one microbatch to the next stage: a point-to-point transfer and a gather.
 

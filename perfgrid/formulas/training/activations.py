@@ -171,7 +171,7 @@ def head_activations(
     return head_passes * own + mtp_layers * mtp_activations
 
 
-@formula(unit="byte", source="korthikanti2022")
+@formula(unit="byte", source="korthikanti2022", where="section 4.2.3")
 def layer_activation_memory(stage_layers, in_flight_by_stage, kind_layers, layer_activations):
     """Activations of the layers that one device of the first stage keeps: L·(1 + (p - 1)/(p·v)) layers' worth."""
     return stage_layers * at(in_flight_by_stage, stage="first") * mean_of_kinds(kind_layers, layer_activations)

@@ -53,7 +53,7 @@ def plain_adapted_gemms(lora_rank, lora_targets):
     )
 
 
-@alternative(of="rank_adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora")
+@alternative(of="rank_adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora", where="section 4.1")
 def plain_rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
     """Parameters of the adapters of one layer on one tensor-parallel rank: r·(K + N) for each adapted matrix."""
     return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")

@@ -10,12 +10,48 @@ as attention does. Each function below is that of the same name without ``LABEL`
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import of_kinds, only, table, total
 from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
 
 from .adapters import adapted, adapter_elements, adapter_shares
 from .step_energy import energy_beside_core
 from .training import time_beside_core
+
+
+def of_attention(plain, attention_share, otherwise=0.0):
+    """What layers with attention have, and what the others have instead; by mixer_kind."""
+    return attention_share * plain + (1 - attention_share) * otherwise
+
+
+ATTENTION_ALONE = {  # what only attention has: unit and source
+    "latent_gemms": ("1", "nvidia2025nemotronh"),
+    "core_busy_time": ("s", "nvidia2025nemotronh"),
+    "core_phase_energy": ("J", "hong2010power"),
+    "latent_saved_bytes": ("byte", "nvidia2026latent"),
+    "masked_core_flops": ("1", "dao2023flash2"),
+    "latent_expansion_flops": ("1", "deepseek2024v2"),
+    "expanded_activations": ("byte", "korthikanti2022"),
+    "layer_score_activations": ("byte", "korthikanti2022"),
+}
+INPUT_OF_BLOCK = {  # of the first block: latents of attention, otherwise the input of the layer
+    "attention_gathering_time": "operand_gathering_time",
+    "attention_reduction_time": "tp_reduction_time",
+}
+
+
+def _hybrid(quantity, unit, source, others=""):
+    meaning = f"The {quantity.replace('_', ' ')} of a layer of a hybrid model: that of layers with attention, weighted."
+    arguments = f"plain_{quantity} attention_share {others}"
+    selected = (quantity, "mixer", "LABEL")
+    about = (unit, source, meaning)
+    return bind(of_attention, f"LABEL_{quantity}", arguments, *about, of=selected, family={"LABEL": RECURRENT})
+
+
+FORMULAS = (
+    *(entry for quantity, about in ATTENTION_ALONE.items() for entry in _hybrid(quantity, *about)),
+    *(e for quantity, other in INPUT_OF_BLOCK.items() for e in _hybrid(quantity, "s", "nvidia2026latent", other)),
+)
 
 
 def of_hybrid(of, unit, source):
@@ -47,12 +83,6 @@ def LABEL_layer_gemms(plain_layer_gemms, attention_share):
     return plain_layer_gemms * (1 - attention + attention_share * attention)
 
 
-@of_hybrid("latent_gemms", "1", "nvidia2025nemotronh")
-def LABEL_latent_gemms(plain_latent_gemms, attention_share):
-    """How often the projections up from latents run in one layer, by gemm_kernel."""
-    return attention_share * plain_latent_gemms
-
-
 @of_hybrid("layer_streams", "1", "nvidia2025nemotronh")
 def LABEL_layer_streams(plain_layer_streams, attention_share):
     """How often each streaming kernel runs in one layer, by stream_kernel: those of attention in some."""
@@ -80,12 +110,6 @@ def LABEL_cast_elements(
     return attention_share * (plain_cast_elements - ffn) + ffn + mixer_share * microbatch_tokens * mixer
 
 
-@of_hybrid("core_busy_time", "s", "nvidia2025nemotronh")
-def LABEL_core_busy_time(plain_core_busy_time, attention_share):
-    """Time of the unfused attention core of one layer, by resource and phase."""
-    return attention_share * plain_core_busy_time
-
-
 @of_hybrid("rest_busy_time", "s", "nvidia2025nemotronh")
 def LABEL_rest_busy_time(
     gemm_time,
@@ -103,12 +127,6 @@ def LABEL_rest_busy_time(
     """Time of one layer without an unfused attention core, by resource and phase."""
     kernels = (gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time)
     return time_beside_core(*kernels) + attention_share * (1 - unfused) * flash_time + mixer_busy_time
-
-
-@of_hybrid("core_phase_energy", "J", "hong2010power")
-def LABEL_core_phase_energy(plain_core_phase_energy, attention_share):
-    """Energy of the unfused attention core of one layer, by resource and phase."""
-    return attention_share * plain_core_phase_energy
 
 
 @of_hybrid("rest_phase_energy", "J", "hong2010power")
@@ -154,24 +172,6 @@ def LABEL_attention_row_time(plain_attention_row_time, attention_share, mixer_ge
     return attention_share * plain_attention_row_time + mixer
 
 
-@of_hybrid("attention_gathering_time", "s", "nvidia2026latent")
-def LABEL_attention_gathering_time(plain_attention_gathering_time, operand_gathering_time, attention_share):
-    """Time to gather the input of the first block: latents of attention, otherwise the layer's input."""
-    return attention_share * plain_attention_gathering_time + (1 - attention_share) * operand_gathering_time
-
-
-@of_hybrid("attention_reduction_time", "s", "nvidia2026latent")
-def LABEL_attention_reduction_time(plain_attention_reduction_time, tp_reduction_time, attention_share):
-    """Time to add partial input gradients of the first block: of latents of attention, otherwise of the input."""
-    return attention_share * plain_attention_reduction_time + (1 - attention_share) * tp_reduction_time
-
-
-@of_hybrid("latent_saved_bytes", "byte", "nvidia2026latent")
-def LABEL_latent_saved_bytes(plain_latent_saved_bytes, attention_share):
-    """Bytes that one device sends less for one layer because latents are narrower than its input."""
-    return attention_share * plain_latent_saved_bytes
-
-
 # ---- a layer: work, parameters, activations -------------------------------------------------------------------------
 
 
@@ -193,12 +193,6 @@ def LABEL_core_forward_flops(plain_core_forward_flops, attention_share, mixer_sh
     return attention_share * plain_core_forward_flops + mixer_share * recurrence_forward_flops
 
 
-@of_hybrid("masked_core_flops", "1", "dao2023flash2")
-def LABEL_masked_core_flops(plain_masked_core_flops, attention_share):
-    """FLOPs per token of scores and context of one layer's forward pass that the causal mask leaves out."""
-    return attention_share * plain_masked_core_flops
-
-
 @of_hybrid("layer_forward_flops", "1", "shoeybi2019megatron")
 def LABEL_layer_forward_flops(
     attention_matrix_parameters,
@@ -211,12 +205,6 @@ def LABEL_layer_forward_flops(
     """FLOPs per token of one layer's forward pass: 2 per weight, those of a convolution among them, and the cores."""
     mixing = attention_share * attention_matrix_parameters + mixer_share * mixer_layer_parameters
     return 2 * (mixing + active_ffn_parameters) + core_forward_flops
-
-
-@of_hybrid("latent_expansion_flops", "1", "deepseek2024v2")
-def LABEL_latent_expansion_flops(plain_latent_expansion_flops, attention_share):
-    """FLOPs per token of the projections up from latents of one layer."""
-    return attention_share * plain_latent_expansion_flops
 
 
 @of_hybrid("rank_layer_parameters", "1", "shoeybi2019megatron")
@@ -241,12 +229,6 @@ def LABEL_rank_layer_parameters(
     return attention_share * rank_attention_parameters + mixer + around
 
 
-@of_hybrid("expanded_activations", "byte", "korthikanti2022")
-def LABEL_expanded_activations(plain_expanded_activations, attention_share):
-    """Queries, keys and values of softmax attention of one layer and microbatch."""
-    return attention_share * plain_expanded_activations
-
-
 @of_hybrid("attention_activations", "byte", "korthikanti2022")
 def LABEL_attention_activations(
     microbatch_tokens,
@@ -266,12 +248,6 @@ def LABEL_attention_activations(
     attention = microbatch_tokens * rank_context_width * (attention_output_size + gate) + latent_activations
     expanded = (1 - latents_dropped) * expanded_activations
     return attention_share * attention + expanded + mixer_share * mixer_activations
-
-
-@of_hybrid("layer_score_activations", "byte", "korthikanti2022")
-def LABEL_layer_score_activations(plain_layer_score_activations, attention_share):
-    """Activations of one layer and microbatch in the attention core."""
-    return attention_share * plain_layer_score_activations
 
 
 @of_hybrid("dropped_activations", "byte", "nvidia2026recompute")
