@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perfgrid.engine import Registry, formula, xp
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.graph.inner_axes import AbsentAxis, InnerAxes
 from perfgrid.engine.graph.resolver import replay
@@ -23,7 +24,13 @@ def night_only(order_time):
 
 @formula(unit="s", source="toy")
 def both_shifts(night_only):
-    """A sum along an axis number that holds only where arrays have all inner axes."""
+    """A sum along an axis that its argument has."""
+    return toys.total(night_only, "shift")
+
+
+@formula(unit="s", source="toy")
+def counted(night_only):
+    """A sum along an axis number, as if arrays had all inner axes."""
     return xp.sum(night_only, axis=-2, keepdims=True)
 
 
@@ -38,7 +45,7 @@ def test_arrays_have_the_inner_axes_of_their_quantity(small):
     assert axes == {
         "tool_time": ((0, 1), (0, 1)),
         "night_only": ((0,), (0,)),
-        "both_shifts": ((), (0, 1)),
+        "both_shifts": ((), (0,)),
         "piece_time": ((), (0, 1)),
     }
     found = Evaluation(plan, "float64").collect()
@@ -49,6 +56,13 @@ def test_arrays_have_the_inner_axes_of_their_quantity(small):
     for name in outputs:
         place = tuple(-1 if size > 1 else 0 for size in found[name].shape[:rank])
         np.testing.assert_allclose(found[name][place], np.squeeze(values[name]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("small", [0, 10**9])
+def test_a_formula_that_counts_axes_is_refused(small):
+    registry = Registry.collect([*toys.PARTS, night_only, counted], toys.INNER)
+    with pytest.raises(PerfgridError, match="formula 'counted'"):
+        Plan(registry, toys.space(), ("counted",), small_points=small)
 
 
 def test_positions_are_those_among_the_axes_that_arrays_have():

@@ -253,10 +253,9 @@ class Plan:
     def _trial(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool) -> Trial:
         """Try one formula on small shapes: a wrong broadcast or reduction fails here, with the formula's name.
 
-        The arrays have the inner axes of the arguments and those that the formula adds (by `table`, for example). A
-        formula that fails on these, because it counts axes itself, gets all inner axes.
+        The arrays have the inner axes of the arguments and those that the formula puts values on, by name (`table`,
+        `only`): where it names one that they lack it is called again with that one. A formula never counts axes.
         """
-        every = tuple(range(len(self.registry.inner)))
         called_on = tuple(sorted({i for a in arguments for i in a.axes}))
         if node.host is not None:  # declares its shape
             own = map(self.registry.inner.names.index, node.host.axes)
@@ -266,17 +265,13 @@ class Plan:
             try:
                 inner, kind = self._shape_of_result(node, arguments, sizes, called_on, small)
                 break
-            except PerfgridError:
-                if called_on == every:
-                    raise
-                called_on = every
             except AbsentAxis as absent:
                 called_on = tuple(sorted({*called_on, self.registry.inner.names.index(absent.axis)}))
+            except PerfgridError:
+                raise
             except Exception as error:
-                if called_on == every:
-                    shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
-                    raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
-                called_on = every
+                shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
+                raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
         flag = kind == np.bool_
         if not flag and kind.kind in "OUSc":
             raise PerfgridError(f"formula {node.name!r} must return numbers, found {kind}")
