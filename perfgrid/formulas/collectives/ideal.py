@@ -237,7 +237,10 @@ def CALL_inverse_bandwidth(CALL_schedules, tier_link_bandwidth):
 
 @alternative(of="GROUP_CALL_time", by="library", label="ideal", unit="s", source="thakur2005", family=EVERY_CALL)
 def GROUP_CALL_fastest_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, GROUP_named_algorithm):
-    """Time of the fastest CALL in the GROUP group that the links allow."""
+    """Time of the fastest CALL in the GROUP group that the links allow.
+
+    Valid for ranks that begin together and links that nothing else uses meanwhile.
+    """
     return fastest(
         schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth), GROUP_named_algorithm
     )

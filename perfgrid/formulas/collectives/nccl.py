@@ -293,6 +293,8 @@ def GROUP_nccl_all_reduce_inverse_bandwidth(
 def GROUP_nccl_all_reduce_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth):
     """Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate.
 
+    Valid for ranks that begin together, equally many in each node, and for NCCL's own choice of channels.
+
     The second pass starts with the first chunk that arrives, so that half of the transfer waits for it.
     """
     return chosen_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth, 0.5)

@@ -194,7 +194,7 @@ def _yield(label, source="cunningham1990yield"):
 
 @_yield("poisson")
 def IO_die_yield_poisson(IO_die_defects):
-    """Share of IO_dies that work, of independent defects: Y = exp(-D·A)."""
+    """Share of IO_dies that work: Y = exp(-D·A). Valid for independent defects; real ones cluster."""
     return xp.exp(-IO_die_defects)
 
 

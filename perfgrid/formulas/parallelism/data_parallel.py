@@ -185,7 +185,8 @@ def exposed_reduction_time(
     """Reduction of gradients that is not hidden behind the backward passes that it follows, per step.
 
     That of the first stage, whose backward pass ends last. Weights that are gathered again share links and passes.
-    ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it.
+    ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it. Valid for buckets
+    of equal size behind layers of equal length.
     """
     layers = at(kind_layers_by_stage, stage="first")
     hidden = dp_overlap * of_kinds(layers, layer_backward_hiding_time * reduction_pace)
@@ -212,7 +213,10 @@ def exposed_gathering_time(
     gathering_pace,
     communication_core_share,
 ):
-    """All-gather of weights that is not hidden behind the forward passes that need them: that of the first stage."""
+    """All-gather of weights that is not hidden behind the forward passes that need them: that of the first stage.
+
+    Valid for buckets of equal size before layers of equal length.
+    """
     hidden = parameter_overlap * of_kinds(
         at(kind_layers_by_stage, stage="first"), layer_forward_hiding_time * gathering_pace
     )
@@ -314,6 +318,7 @@ def dp_calls(
 def straggler_delay(devices, device_variation):
     """Fraction by which the slowest device of the cluster takes longer than the average one; all wait for it.
 
-    Coefficient of variation times the expected largest of as many standard normal numbers as devices.
+    Coefficient of variation times the expected largest of as many standard normal numbers as devices. Valid for speeds
+    that are independent, normal and constant in time.
     """
     return device_variation * expected_largest(devices)

@@ -142,7 +142,7 @@ def middle_stage_idle_time(
 ):
     """Idle time of the latest full middle stage if it sets the pace of 1F1B (`idle_while_pacing`).
 
-    From that stage on, layers are of the kind of the last one.
+    Valid where layers are of the kind of the last one from that stage on.
     """
     short_layers = short_middle_stages * (chunk_layers - 1)  # of the stages between it and the last
     following_layers = chunk_layers + short_layers
@@ -175,7 +175,7 @@ def first_stage_idle_time(
 ):
     """Idle time of the first of several stages if it sets the pace of 1F1B (`idle_while_pacing`).
 
-    After that stage, layers are of the kind of the last one.
+    Valid where layers are of the kind of the last one after that stage.
     """
     own = at(kind_layers_by_stage, stage="first")
     forward = of_kinds(own, layer_forward_time) + embedding_forward_time

@@ -165,7 +165,8 @@ def step_time(
 ):
     """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
 
-    What layers wait for (tensor, context and expert parallelism) is in the pace already.
+    What layers wait for (tensor, context and expert parallelism) is in the pace already. Valid for synchronous
+    training: all ranks end a step before any begins the next.
     """
     pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
     waits = exposed_pp_time + exposed_dp_time + exposed_tied_time

@@ -132,7 +132,10 @@ def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time):
 
 @formula(unit="s", source="guo2025", family=PARTS)
 def PART_time(PART_busy_time, PART_forward_exposed_time, PART_backward_exposed_time):
-    """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for."""
+    """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for.
+
+    Valid for kernels that run one after the other: on one stream, beside collectives only.
+    """
     return total(PART_busy_time, "resource") + (PART_forward_exposed_time + PART_backward_exposed_time)
 
 
