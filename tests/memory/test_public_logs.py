@@ -1,4 +1,4 @@
-"""Memory in public logs: every record names its source and when it was read, and half of them are blind by a hash nobody chose."""
+"""Memory in public logs: every record names its source and when it was read; half are blind by a hash."""
 
 import hashlib
 import tomllib
@@ -30,7 +30,8 @@ def catalog():
 
 
 def test_there_are_enough_launches_and_trainers_and_half_are_blind():
-    assert len(LOGS["server"]) >= 30 and len(LOGS["trainer"]) >= 20
+    assert len(LOGS["server"]) >= 30
+    assert len(LOGS["trainer"]) >= 20
     for kind in ("server", "trainer"):
         share = sum(record["blind"] for record in LOGS[kind]) / len(LOGS[kind])
         assert 0.4 < share < 0.6
@@ -38,7 +39,8 @@ def test_there_are_enough_launches_and_trainers_and_half_are_blind():
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
 def test_a_record_names_its_source_what_ran_and_what_was_measured(record, catalog):
-    assert record["source"].startswith("https://") and record["retrieved"].year >= 2026
+    assert record["source"].startswith("https://")
+    assert record["retrieved"].year >= 2026
     assert record["blind"] == is_blind(record)
     assert "model" in record or "checkpoint" in record
     assert "device" in record or "card" in record
