@@ -11,7 +11,20 @@ from perfgrid.catalog import load_catalog
 LOGS = tomllib.loads((Path(__file__).parent / "public_logs.toml").read_text())
 RECORDS = [record for kind in ("server", "trainer") for record in LOGS[kind]]
 MEASURED = {"weights_gib", "cache_gib", "cache_tokens", "activations_gib", "non_torch_gib", "graphs_gib", "peak_gib"}
-SHARED = {"id", "source", "blind", "retrieved", "model", "checkpoint", "device", "card", "devices", "version", "note"}
+SHARED = {
+    "id",
+    "source",
+    "blind",
+    "seen",
+    "retrieved",
+    "model",
+    "checkpoint",
+    "device",
+    "card",
+    "devices",
+    "version",
+    "note",
+}
 STATED = {
     "server": {"engine", "launch", "starts", "device_gib"},
     "trainer": {"stack", "method", "precision", "microbatch", "recompute", "optimizer", "sharding", "runs"},
