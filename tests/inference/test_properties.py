@@ -92,7 +92,7 @@ def test_a_faster_machine_is_not_slower(design, rate, factor):
     base = float(point(design["model"], design["device"])[rate])
     slow_machine = evaluate(*LATENCIES, **design)
     fast_machine = evaluate(*LATENCIES, **design, **{rate: base * factor})
-    margin = 0.4**0.5 if rate.startswith("scale_") else 3e-6  # chances are counted to a millionth each
+    margin = 0.4**0.5 if rate.startswith("scale_") else 1e-5  # several chances, each counted to a millionth
     for name in LATENCIES:
         assert fast_machine[name] <= slow_machine[name] * (1 + margin), name
 
