@@ -112,7 +112,8 @@ def test_a_signature_tells_apart_code_constants_and_closures(monkeypatch):
     functions = list(_functions("training"))
     signatures = {f: signature_of((), [f]) for f in functions}
     assert None not in signatures.values()
-    assert len(set(signatures.values())) == len({(source_of(f), f.__module__) for f in functions})
+    held = {f: repr([cell.cell_contents for cell in f.__closure__ or ()]) for f in functions}
+    assert len(set(signatures.values())) == len({(source_of(f), f.__module__, held[f]) for f in functions})
     reading = next(f for f in functions if "LEAST_LEFT" in f.__code__.co_names)
     monkeypatch.setattr(contention, "LEAST_LEFT", 2 * contention.LEAST_LEFT)
     assert signature_of((), [reading]) != signatures[reading]

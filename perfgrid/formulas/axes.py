@@ -1,6 +1,6 @@
 """The inner axes of the physics, outermost first, and the functions that act on them."""
 
-from functools import partial, reduce
+from functools import reduce
 from itertools import product
 from operator import add
 
@@ -178,6 +178,15 @@ largest, smallest = INNER.largest, INNER.smallest
 at, only = INNER.at, INNER.only
 
 
+def row_of(labels):
+    """A function that reads the row of some labels."""
+
+    def row(value):
+        return at(value, **labels)
+
+    return row
+
+
 def rows(
     name: str, of: str, unit: str, source: str, meaning: str, family: Family | None = None, **axes: str
 ) -> tuple[Formula, ...]:
@@ -189,7 +198,7 @@ def rows(
     found = []
     for labels in product(*placeholders.values()):
         swap = dict(zip(placeholders, labels, strict=True))
-        read = partial(at, **{axis: swap.get(p, p) for axis, p in axes.items()})
+        read = row_of({axis: swap.get(p, p) for axis, p in axes.items()})
         texts = [reduce(lambda text, pair: text.replace(*pair), swap.items(), text) for text in (name, meaning)]
         found += members(Formula(texts[0], read, (of,), unit, source, texts[1]), family)
     return tuple(found)

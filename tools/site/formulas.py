@@ -20,11 +20,13 @@ from .links import escaped, relative, table, trail
 
 REFERENCES, QUANTITIES, GLOSSARY = "reference/references.md", "reference/quantities.md", "reference/glossary.md"
 LONG_TITLE = 60  # letters
+ROWS = "perfgrid.formulas.axes"  # where functions are made that read the rows of a quantity
 
 
 def is_plain(entry: Formula) -> bool:
-    """Whether a formula is an alternative that is a number or another quantity, without a function of its own."""
-    return entry.same_as is None and not inspect.unwrap(entry.function).__module__.startswith("perfgrid.formulas")
+    """Whether a formula is a number, another quantity or a row of one, without a function of its own."""
+    module = inspect.unwrap(entry.function).__module__
+    return entry.same_as is None and (not module.startswith("perfgrid.formulas") or module == ROWS)
 
 
 @cache
@@ -32,7 +34,8 @@ def plain_alternatives() -> dict[str, dict[str, Formula]]:
     """These alternatives by the first computed alternative of the same quantity, which shows them, and by name."""
     first: dict[str, str] = {}
     for name, (entry, _) in entries().items():
-        first.setdefault(entry.of or name, name)
+        if entry.same_as is None:
+            first.setdefault(entry.of or name, name)
     found: dict[str, dict[str, Formula]] = {}
     for workload in WORKLOADS:
         registry = registry_of(workload)
@@ -46,7 +49,7 @@ def plain_alternatives() -> dict[str, dict[str, Formula]]:
 @cache
 def tabulated() -> dict[str, dict[str, dict[str, Formula]]]:
     """Constants, and quantities whose alternatives all are rows of a table: by page, quantity and name."""
-    computed = {entry.of or name for name, (entry, _) in entries().items()}
+    computed = {entry.of or name for name, (entry, _) in entries().items() if entry.same_as is None}
     found: dict[str, dict[str, dict[str, Formula]]] = {}
     for workload in WORKLOADS:
         registry = registry_of(workload)
@@ -173,18 +176,24 @@ def formula_pages() -> Iterator[tuple[str, str]]:
 
 
 def _table(of: str, members: dict[str, Formula], page: str) -> str:
-    """The section of a constant, or of a quantity that labels decide."""
+    """The section of a constant, a row of a quantity, or a quantity that labels decide."""
     first = next(iter(members.values()))
     meaning = first.meaning.rpartition("; ")[0] if first.of else first.meaning
-    text = (
-        f"\n## {of} {{ #{of} }}\n\n{escaped(meaning)}\n\nunit `{first.unit}` · source {cited(first.source, page)}\n\n"
-    )
+    anchors = "".join(f'<a id="{name}"></a>' for name in members if name != of)
+    text = f"\n## {of} {{ #{of} }}\n\n{anchors}\n\n" if anchors else f"\n## {of} {{ #{of} }}\n\n"
+    text += f"{escaped(meaning)}\n\nunit `{first.unit}` · source {cited(first.source, page)}\n\n"
     if first.of is None:
-        return text + f"Value: {first.function():g}\n\n"
-    rows = [
-        [f"`{e.label}`", linked(e.arguments[0], page) if e.arguments else f"{e.function():g}"] for e in members.values()
-    ]
-    return text + table([f"`{first.by}`", "value"], rows)
+        return text + f"{_value(first, page)}\n\n"
+    return text + table([f"`{first.by}`", "value"], [[f"`{e.label}`", _value(e, page)] for e in members.values()])
+
+
+def _value(entry: Formula, page: str) -> str:
+    """A number, the quantity whose value it is, or that of which it is a row."""
+    if not entry.arguments:
+        return f"{entry.function():g}"
+    labels = inspect.getclosurevars(entry.function).nonlocals.get("labels", {})
+    row = "".join(f", {axis} = {label}" for axis, label in labels.items())
+    return linked(entry.arguments[0], page) + row
 
 
 def _title(module: ModuleType) -> str:
@@ -252,8 +261,7 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
         text += "Arguments: " + ", ".join(linked(name, page) for name in entry.arguments) + "\n\n"
     others = {name: other for member, _ in members for name, other in plain_alternatives().get(member.name, {}).items()}
     for name, other in others.items():
-        value = linked(other.arguments[0], page) if other.arguments else f"{other.function():g}"
-        text += f'<a id="{name}"></a>Alternative `{other.label}`: {value}\n\n'
+        text += f'<a id="{name}"></a>Alternative `{other.label}`: {_value(other, page)}\n\n'
     return text + _body(entry.function, page)
 
 

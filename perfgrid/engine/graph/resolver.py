@@ -90,6 +90,7 @@ class _Names:
     ):
         check_choices(registry, choices)
         self.registry, self.given, self.choices, self.labels = registry, given, choices, labels
+        self._subjects = registry.subjects()  # evaluated under their own name, since constraints are about them
         self._chosen: dict[str, tuple[Formula, ...]] = {}
         self._nodes: dict[str, Node] = {}
 
@@ -107,17 +108,35 @@ class _Names:
     def meant(self, name: str) -> str:
         """The quantity that a name stands for. Raises PerfgridError for synonyms that name each other."""
         passed: list[str] = []
-        while name not in self.given and (found := self.registry.formulas.get(name)) is not None:
-            if found.same_as is not None:
-                if name in passed:
-                    raise PerfgridError("synonyms name each other: " + " <- ".join((*passed, name)))
-                passed.append(name)
-                name = found.same_as
-            elif found.of is not None and self._only(found):
-                return found.of
-            else:
-                break
+        while name not in self.given and (other := self._other(name)) is not None:
+            if name in passed:
+                raise PerfgridError("synonyms name each other: " + " <- ".join((*passed, name)))
+            passed.append(name)
+            name = other
         return name
+
+    def _other(self, name: str) -> str | None:
+        """The quantity whose value one has: of a synonym, an only alternative, or a cell of a table that names one."""
+        found = self.registry.formulas.get(name)
+        if found is None:
+            found = self._only_one_of(name)
+        elif found.same_as is not None:
+            return found.same_as
+        elif found.of is not None and self._only(found):
+            return found.of
+        if found is None or found.of is None or found.function is not same or found.name in self._subjects:
+            return None
+        return found.arguments[0]
+
+    def _only_one_of(self, name: str) -> Formula | None:
+        """The only alternative of a quantity that the study uses and does not state, if there is just one."""
+        if name not in self.registry.choices:
+            return None
+        try:
+            used = self.chosen(name)
+        except PerfgridError:  # the labels present are unknown: reported where the quantity is visited
+            return None
+        return used[0] if len(used) == 1 and used[0].name not in self.given else None
 
     def _only(self, alternative: Formula) -> bool:
         """Whether an alternative is the only one of its quantity that the study uses."""
@@ -133,13 +152,7 @@ class _Names:
         """The value of a constant, or of a quantity whose only alternative takes no arguments; otherwise None."""
         if name in self.given:
             return None
-        found = self.registry.formulas.get(name)
-        if found is None and name in self.registry.choices:
-            try:
-                used = self.chosen(name)
-            except PerfgridError:  # reported where the quantity is visited
-                return None
-            found = used[0] if len(used) == 1 and used[0].name not in self.given else None
+        found = self.registry.formulas.get(name) or self._only_one_of(name)
         if found is None or found.arguments or found.host is not None:
             return None
         try:
