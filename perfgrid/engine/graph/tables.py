@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
@@ -34,19 +35,21 @@ def by_label(
     for labels, cells in rows.items():
         if len(cells) != len(columns):
             raise PerfgridError(f"table by {by!r}, row {labels!r}: {len(columns)} columns, found {len(cells)} cells")
-        for (of, (unit, source, meaning, *flags)), cell in zip(columns.items(), cells, strict=True):
+        for (of, about), cell in zip(columns.items(), cells, strict=True):
             for label in (labels,) if isinstance(labels, str) else labels:
                 if cell is not None:
                     function, arguments = (same, (cell,)) if isinstance(cell, str) else (always(float(cell)), ())
-                    about = (unit, source, f"{meaning.rstrip('.')}; {label}: {cell}.", of, label, by)
-                    shown = {"flags": flags[0] if flags else ()}
-                    found.append(Formula(f"{label}_{of}", function, arguments, *about, **shown))
+                    meaning = f"{about[2].rstrip('.')}; {label}: {cell}."
+                    entry = Formula(f"{label}_{of}", function, arguments, about[0], about[1], meaning, of, label, by)
+                    found.append(replace(entry, flags=about[3] if len(about) > 3 else ()))
     return tuple(found)
 
 
 def constants(rows: Mapping[str, tuple[float, str, str, str]]) -> tuple[Formula, ...]:
     """Constants with a unit, or that a source states: name -> value, unit, source, meaning."""
-    return tuple(Formula(name, always(value), (), *about) for name, (value, *about) in rows.items())
+    return tuple(
+        Formula(name, always(value), (), unit, source, meaning) for name, (value, unit, source, meaning) in rows.items()
+    )
 
 
 def bind(
