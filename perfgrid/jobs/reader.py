@@ -12,12 +12,13 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .arguments import hyphenated
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change, program_keys
+from .kinds import NOT_MODELLED, UNMODELLED, program_keys
 from .launcher import chosen
 from .lists import LISTS
 from .models import PUBLISHED_FORMATS
 from .settings import Settings
 from .stops import Stop, refuse
+from .subjects import OFF, could_change
 from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
 
 _DEFAULT = "not stated: the default of {title}"

@@ -15,9 +15,7 @@ from perfgrid.jobs.kinds import (
     NO_EFFECT,
     NOT_MODELLED,
     UNKNOWN,
-    could_change,
     counted,
-    covers,
     keys_of,
     kind_of,
 )
@@ -25,6 +23,7 @@ from perfgrid.jobs.read import read_job
 from perfgrid.jobs.reader import Reader
 from perfgrid.jobs.recognise import recognised
 from perfgrid.jobs.settings import Settings
+from perfgrid.jobs.subjects import could_change, covers
 from perfgrid.jobs.words import in_list
 from tests.each import each
 

@@ -4,8 +4,8 @@ import tomllib
 from pathlib import Path
 
 from perfgrid.jobs.job import UNKNOWN
-from perfgrid.jobs.kinds import could_change
 from perfgrid.jobs.read import read_job
+from perfgrid.jobs.subjects import could_change
 from tests.each import each
 
 JOBS = tomllib.loads((Path(__file__).parent / "launches.toml").read_text())["job"]
