@@ -12,6 +12,7 @@ its flags once. What needs no JAX is differentiated in NumPy (`tests.slopes`).
 does a process that is started with `as_the_program` as its environment: measurements of it are those of a user.
 """
 
+import gc
 import os
 
 import jax
@@ -37,6 +38,13 @@ def pytest_configure(config):
     os.environ.pop("COLUMNS", None)  # which `-n` states: tables are as wide as in any pipe
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
+
+
+def pytest_collection_finish(session):
+    """What is imported by now stays: the collector of Python need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

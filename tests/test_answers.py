@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -197,14 +198,11 @@ def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_datas
         assert "<pre>Serving" not in part._repr_html_()
 
 
-def test_showing_an_answer_in_a_notebook_prints_nothing_else(tmp_path):
+def test_showing_an_answer_in_a_notebook_prints_nothing_else(served, capsys, monkeypatch):
     """Inside a notebook rich would display the text that it captures."""
-    code = (
-        "import builtins\nbuiltins.get_ipython = type('ZMQInteractiveShell', (), {})\n"
-        "import perfgrid as pg\ntext = repr(pg.serve('llama-3.1-8b', 'b200', 1))\nprint(len(text))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 500
+    monkeypatch.setattr(builtins, "get_ipython", type("ZMQInteractiveShell", (), {}), raising=False)
+    assert len(repr(served)) > 500
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_run_keeps_its_limits_on_time_and_cost():
@@ -329,9 +327,10 @@ def test_groups_see_a_mixture_as_frameworks_place_it():
 
 
 def perfgrid(*words, folder, **environment):
-    command = [sys.executable, "-m", "perfgrid", *map(str, words)]
-    settings = os.environ | {"COLUMNS": "80"} | environment
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    """The command in a folder, on a screen of 80 columns: what a process of it would return."""
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"} | environment):
+        done = run(folder, [*map(str, words)])
+    return SimpleNamespace(returncode=done.status, stdout=done.out, stderr=done.err)
 
 
 def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):

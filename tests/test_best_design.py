@@ -55,21 +55,37 @@ def printed(monkeypatch, capsys):
     return printed
 
 
+@pytest.fixture(scope="module")
+def first(study):
+    """The best designs of the study by ``best``: of all devices, and of one."""
+    held = ({}, {"device": "a100-sxm-80gb"})
+    return [
+        (one, pg.best(study, [a for a in OVER if a not in one], "step_time", at={"hbm_bandwidth": 1, **one}).squeeze())
+        for one in held
+    ]
+
+
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_best_design_is_that_of_best(name, files, study, printed):
-    """By the command and by the public function, on a study and on its results; some labels held, coordinates too."""
-    for held, labels in (({}, []), ({"device": "a100-sxm-80gb"}, ["--at", "device=a100-sxm-80gb"])):
-        over = [axis for axis in OVER if axis not in held]
-        first = pg.best(study, over, "step_time", at={"hbm_bandwidth": 1, **held}).squeeze()
-        found = json.loads(printed("explain", files / name, "step_time", "--at", "best", *labels, "--json"))
-        assert found["story"]["value"] == pytest.approx(first.step_time.item(), rel=1e-6)
+def test_the_best_design_is_that_of_best(name, files, study, first, printed):
+    """By the command and by the public function, on a study and on its results; a label held or none."""
+    subject = study if name.endswith("toml") else pg.open_result(files / name)
+    for held, best in first:
+        if held:
+            found = json.loads(printed("explain", files / name, "step_time", "--at", "device=a100-sxm-80gb", "--json"))
+            value, point = found["story"]["value"], found["point"]
+        else:
+            value, point = (explained := pg.explain(subject, "step_time")).derivation.value, explained.point
+        assert float(value) == pytest.approx(best.step_time.item(), rel=1e-6)
         for axis in ("model", "device", "microbatch", "parallelism"):
-            assert str(found["point"][axis]) == str(first[axis].item())
-        subject = study if name.endswith("toml") else pg.open_result(files / name)
-        assert float(pg.explain(subject, "step_time", held).derivation.value) == pytest.approx(found["story"]["value"])
+            assert str(point[axis]) == str(best[axis].item())
+
+
+def test_coordinates_are_held_as_labels_are(files, study, printed):
     eight = pg.best(study, ["model", "device", "microbatch", "parallelism"], "step_time", at={"hbm_bandwidth": 0.5})
-    point = json.loads(printed("kernels", files / name, "--at", "best,devices=8,hbm_bandwidth=0.5", "--json"))["point"]
-    assert point["parallelism"] == eight.parallelism.sel(devices=8).item()
+    for name in ("study.toml", "result.zarr"):
+        at = ("--at", "best,devices=8,hbm_bandwidth=0.5")
+        point = json.loads(printed("kernels", files / name, *at, "--json"))["point"]
+        assert point["parallelism"] == eight.parallelism.sel(devices=8).item()
 
 
 @pytest.mark.parametrize("suffix", ["nc", "pgf"])

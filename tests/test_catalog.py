@@ -12,6 +12,7 @@ from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.formulas.axes import INNER
+from tests.each import each
 
 CATALOG = load_catalog()
 ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values()]
@@ -22,10 +23,6 @@ FORMULA_FILES = sorted(f for f in FORMULAS.rglob("*.py") if f.parent.name != "sc
 SCHEDULE_FILES = sorted(FORMULAS.glob("collectives/schedules/*.py"))
 
 
-def identity(entry):
-    return entry.name
-
-
 def values_of(table: str, name: str) -> Any:
     """The values of an entry, of whatever kind they are."""
     return CATALOG.entry(table, name).values
@@ -34,8 +31,8 @@ def values_of(table: str, name: str) -> Any:
 # ---- the data -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("table", "names"),
+@each(
+    "table, names",
     [
         (
             "model",
@@ -93,19 +90,19 @@ def test_tables_hold_the_named_entries(table, names):
     assert set(names.split()) == set(CATALOG.tables[table])
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+@each("entry", ENTRIES)
 def test_every_value_has_a_source_in_the_bibliography(entry):
     assert set(entry.values) == set(entry.sources)
     assert set(entry.sources.values()) <= set(CATALOG.references)
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+@each("entry", ENTRIES)
 def test_every_entry_states_all_quantities_of_its_table(entry):
     assert set(entry.values) == {n for n, v in CATALOG.variables.items() if v.of == entry.kind}
     assert entry.title
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+@each("entry", ENTRIES)
 def test_estimates_carry_a_range(entry):
     for quantity, detail in entry.details.items():
         value = entry.values[quantity]
@@ -118,7 +115,7 @@ def test_estimates_carry_a_range(entry):
             assert detail.low <= value <= detail.high
 
 
-@pytest.mark.parametrize("path", FORMULA_FILES, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@each("path", FORMULA_FILES)
 def test_sources_of_formulas_stand_in_the_bibliography(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         for decorator in getattr(node, "decorator_list", ()):
@@ -128,7 +125,7 @@ def test_sources_of_formulas_stand_in_the_bibliography(path):
                     assert set(keys) <= {*CATALOG.references, ""}, getattr(node, "name", path)
 
 
-@pytest.mark.parametrize("path", SCHEDULE_FILES, ids=lambda p: p.stem)
+@each("path", SCHEDULE_FILES)
 def test_sources_of_schedules_stand_in_the_bibliography(path):
     """Equations that are no quantities of a study cite in their docstrings."""
     cited = re.findall(r"Source: ([^.]*)\.", path.read_text(encoding="utf-8"))
@@ -210,7 +207,7 @@ def agrees(model, quantity, counts):
     return any(low <= c <= high or c == pytest.approx(published, rel=0.01) for c in counts)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=identity)
+@each("model", MODELS)
 def test_counted_parameters_are_the_published_ones(model):
     """Counted here and by the formulas; active parameters with or without the table of the input."""
     v, formulas = model.values, counted_parameters(model.values)
@@ -232,7 +229,7 @@ def test_counted_parameters_are_the_published_ones(model):
         )
 
 
-@pytest.mark.parametrize("model", MODELS, ids=identity)
+@each("model", MODELS)
 def test_shapes_of_models_are_consistent(model):
     v = values_of("model", model.name)
     assert v["heads"] % v["kv_heads"] == 0
@@ -285,7 +282,7 @@ STATE_SIZES = {
 }
 
 
-@pytest.mark.parametrize("stack", CATALOG.tables["software"])
+@each("stack", CATALOG.tables["software"])
 def test_state_of_a_parameter_with_adam(stack):
     """Weight, gradient, master weight, two moments: 18 bytes, 20 with a second gradient, 16 without 16-bit copies."""
     v = values_of("software", stack)

@@ -9,6 +9,7 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.writing import entry_text
+from tests.each import each
 from tests.test_bad_input import run
 
 CATALOG = load_catalog()
@@ -257,7 +258,7 @@ def test_new_writes_an_entry_that_a_study_uses(catalog, tmp_path, monkeypatch):
     assert pg.evaluate(study).hbm_capacity.item() == 96 * 2**30
 
 
-@pytest.mark.parametrize("kind", CATALOG.tables)
+@each("kind", CATALOG.tables)
 def test_new_offers_every_value_of_the_other_as_a_comment(catalog, tmp_path, kind):
     base = next(iter(CATALOG.tables[kind].values()))
     out = catalog("new", kind, "own", "--like", base.name)[1]

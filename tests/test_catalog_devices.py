@@ -6,15 +6,12 @@ from typing import Any
 import pytest
 
 from perfgrid.catalog import load_catalog
+from tests.each import each
 
 CATALOG = load_catalog()
 DEVICES = list(CATALOG.tables["device"].values())
 HOPPER = ("h100", "h800", "h200", "gh200")
 BLACKWELL = ("b200", "gb200", "b300", "gb300")
-
-
-def identity(entry):
-    return entry.name
 
 
 def values_of(name: str) -> Any:
@@ -33,14 +30,14 @@ def half_rate(v):
     return max(v["peak_bf16_rate"], v["peak_fp16_rate"])
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_peak_rate_is_cores_times_clock_times_operations(device):
     v = values_of(device.name)
     rate = v["cores"] * v["clock_frequency"] * v["matrix_operations_per_clock"]
     assert rate == pytest.approx(half_rate(v), rel=0.02)
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_rates_of_formats_are_simple_multiples(device):
     """Twice the rate for half the bits, or none; the latest generation cut 8-bit integers for 4-bit formats."""
     v, half = values_of(device.name), half_rate(values_of(device.name))
@@ -71,7 +68,7 @@ EXPONENTIALS |= dict.fromkeys(("b300", "gb300", "mi35"), 32)
 EXPONENTIALS |= dict.fromkeys(("tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), 1024)
 
 
-@pytest.mark.parametrize("device", [d for d in DEVICES if family(d) in VECTOR_OPERATIONS], ids=identity)
+@each("device", [d for d in DEVICES if family(d) in VECTOR_OPERATIONS])
 def test_vector_units_and_exponentials_per_core_and_clock(device):
     """Vendors state the vector rate of Hopper and Blackwell at a clock that the matrix units do not hold."""
     v = values_of(device.name)
@@ -88,7 +85,7 @@ def test_vectors_of_gaudi_run_on_their_own_cores():
         assert v["vector_rate"] / 16 <= v["special_function_rate"] <= v["vector_rate"] / 4
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_bytes_per_core_and_clock(device):
     v = values_of(device.name)
     per_clock = v["cores"] * v["clock_frequency"] * HELD.get(device.name, 1.0)
@@ -105,7 +102,7 @@ def test_bytes_per_core_and_clock(device):
 PIN_RATES = {"hbm2": (1.7, 2.5), "hbm2e": (3.0, 3.65), "hbm3": (5.0, 6.45), "hbm3e": (5.8, 9.8)}  # Gbit/s, 1024 pins
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_memory_is_that_of_its_stacks(device):
     v = values_of(device.name)
     stacks, generation = v["hbm_stacks"], v["hbm_generation"]
@@ -119,7 +116,7 @@ def test_memory_is_that_of_its_stacks(device):
     assert v["hbm_capacity"] >= 0.93 * whole * 2**30 * stacks  # the rest are spares
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_levels_are_ordered(device):
     v = values_of(device.name)
     levels = [v["scale_out_bandwidth"], v["scale_up_bandwidth"], v["hbm_bandwidth"], v["l2_bandwidth"]]
@@ -132,7 +129,7 @@ def test_levels_are_ordered(device):
     assert 100 < v["thermal_design_power"] < 1500
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_tiles_feed_what_the_matrix_units_were_measured_to_do(device):
     """Traffic of 16-bit products at the measured rate, counted at each level: none is exceeded."""
     v = values_of(device.name)
@@ -155,7 +152,7 @@ LINK_RATES = {"nvlink": (25e9, 50e9), "infinity_fabric": (50e9, 64e9, 76.8e9), "
 LINK_RATES |= {"ici": (50e9, 70e9, 100e9), "pcie": (31.5e9, 63e9)}  # per port and direction
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_scale_up_bandwidth_is_that_of_its_ports(device):
     v = values_of(device.name)
     (link,) = [label for label, is_its in v["device_link"].items() if is_its]
@@ -165,7 +162,7 @@ def test_scale_up_bandwidth_is_that_of_its_ports(device):
     assert v["host_bandwidth"] in (0, 15.75e9, 16e9, 31.5e9, 32e9, 63e9, 72e9, 121e9, 225e9, 450e9)
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_dies_fit_the_exposure_field(device):
     v = values_of(device.name)
     assert v["dies"] in (1, 2, 8)
@@ -196,7 +193,7 @@ SUSTAINED = ("b200", "b300", "gb200")
 SHAPES_OF_MODELS = {"mi250x": "estimate", "mi300x": "measured", "mi325x": "measured"}  # and how sure their entries are
 
 
-@pytest.mark.parametrize("name", sorted(MEASURED.keys() - SHAPES_OF_MODELS.keys()))
+@each("name", sorted(MEASURED.keys() - SHAPES_OF_MODELS.keys()))
 def test_matrix_efficiency_is_the_measured_rate_over_the_peak(name):
     """Of Blackwell the scan is the upper end: runs of some length are held by the power limit (Azure's guide)."""
     v, detail = values_of(name), CATALOG.entry("device", name).details["matrix_efficiency"]
@@ -206,7 +203,7 @@ def test_matrix_efficiency_is_the_measured_rate_over_the_peak(name):
     assert 0.85 < v["matrix_efficiency"] / reached <= 1
 
 
-@pytest.mark.parametrize("name", SHAPES_OF_MODELS)
+@each("name", SHAPES_OF_MODELS)
 def test_products_of_models_reach_less_than_the_best_of_a_scan(name):
     """On these AMD devices 0.785 of it (its blog: 616 of 785 TFLOP/s on MI325X), 0.93 of what the catalog has."""
     v, detail = values_of(name), CATALOG.entry("device", name).details["matrix_efficiency"]
@@ -248,7 +245,7 @@ SYSTEMS = {  # devices in a scale-up domain, watts, Gbit/s of network per device
 }
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=identity)
+@each("device", DEVICES)
 def test_systems_of_devices(device):
     v = values_of(device.name)
     found = (v["scale_up_size"], v["thermal_design_power"], v["scale_out_bandwidth"] * 8 / 1e9)

@@ -10,6 +10,7 @@ from perfgrid.catalog import Variable, convert, load_catalog, load_variables
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study
+from tests.each import each
 
 CATALOG = load_catalog()
 
@@ -78,7 +79,7 @@ def test_what_a_user_states_without_a_source_comes_from_the_file(load, tmp_path)
     assert {n.source for n in found if n.name == "hbm_bandwidth"} == {catalog.references[file]}
 
 
-@pytest.mark.parametrize("name", ["a,b", "a b", "a=b", "a'b", "é", ""])
+@each("name", ["a,b", "a b", "a=b", "a'b", "é", ""])
 def test_names_that_no_option_could_hold_are_refused(load, name):
     with pytest.raises(PerfgridError, match="may hold only letters, digits and the signs"):
         load(MINE.replace("[my-chip]", f'["{name}"]'))
@@ -113,8 +114,8 @@ def test_model_features_default_to_none(load):
     assert [model.values[q] for q in ("window", "experts", "mtp_layers", "parallel_block")] == [0, 0, 0, False]
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
+@each(
+    "text, parts",
     [
         ("kind = 'device'\n[a", ["mine0.toml", "not valid TOML"]),
         ("[a]\ntitle = 'A'", ["mine0.toml", "kind", "model, device, topology, software", "None"]),
@@ -197,8 +198,8 @@ def test_mistakes_in_a_bibliography(tmp_path):
 # ---- looking up and overriding --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "parts"),
+@each(
+    "kind, name, parts",
     [
         ("device", "h100", ["device", "'h100'", "h100-sxm-80gb"]),
         ("device", "b20", ["'b20'", "'b200'"]),
@@ -214,8 +215,8 @@ def test_unknown_entries_are_reported_with_the_nearest(kind, name, parts):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
+@each(
+    "key, value, expected",
     [
         ("device.b200.hbm_bandwidth", 10e12, 10e12),
         ("device.b200.hbm_bandwidth", "10e12", 10e12),
@@ -237,8 +238,8 @@ def test_single_values_are_replaced(key, value, expected):
     assert CATALOG.entry(kind, name).values[quantity] != expected  # the original is untouched
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "parts"),
+@each(
+    "key, value, parts",
     [
         ("gpu.b200.hbm_bandwidth", 1, ["gpu.b200.hbm_bandwidth", "'gpu'", "device"]),
         ("device.b20.hbm_bandwidth", 1, ["'b20'", "'b200'"]),
@@ -263,8 +264,8 @@ def test_mistakes_in_overrides(key, value, parts):
 # ---- values and units -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("unit", "text", "expected"),
+@each(
+    "unit, text, expected",
     [
         ("byte/s", "3.35 TB/s", 3.35e12),
         ("byte/s", "400 Gbit/s", 50e9),
@@ -290,8 +291,8 @@ def test_units(unit, text, expected):
     assert convert(variable, text, "here") == expected
 
 
-@pytest.mark.parametrize(
-    ("unit", "text"),
+@each(
+    "unit, text",
     [
         ("byte/s", "3 TFLOP/s"),
         ("FLOP/s", "3 GHz"),
@@ -312,14 +313,14 @@ def test_wrong_units(unit, text):
     assert repr(text) in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [0, -1, math.inf, -math.inf, math.nan, True, None, [1], {"a": 1}])
+@each("value", [0, -1, math.inf, -math.inf, math.nan, True, None, [1], {"a": 1}])
 def test_numbers_are_positive_and_finite_unless_said_otherwise(value):
     with pytest.raises(PerfgridError, match="here"):
         convert(Variable(name="x", unit="1", meaning="x", of="device"), value, "here")
 
 
-@pytest.mark.parametrize(
-    ("options", "good", "bad"),
+@each(
+    "options, good, bad",
     [
         ({"minimum": 0}, [0, 5], [-1e-9]),
         ({"minimum": 1, "maximum": 2}, [1, 2], [0.9, 2.1]),
@@ -377,8 +378,8 @@ scale_up_sides = { first = 4, second = 2 }
         load('kind = "topology"\n[mine]\nextends = "rails"\ntier_kind = { scale_up = 3 }\n')
 
 
-@pytest.mark.parametrize(
-    ("stated", "message"),
+@each(
+    "stated, message",
     [
         ({"kind": "code"}, "lists its codes"),
         ({"codes": ["a"]}, "lists its codes"),

@@ -13,6 +13,7 @@ from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.huggingface import catalog_text, imported, model_values
 from perfgrid.cli import main as cli
 from perfgrid.engine.errors import PerfgridError
+from tests.each import each
 from tests.huggingface_configs import (
     CONFIGS,
     DEEPSEEK_V3,
@@ -62,7 +63,7 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
     return load_catalog(path).entry("model", name)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@each("name", ENTRIES)
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
     entry, known = loaded(tmp_path, f"my-{name}", ENTRIES[name]), CATALOG.entry("model", name)
@@ -73,7 +74,7 @@ def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     assert set(entry.sources.values()) == {"huggingface2026models"}
 
 
-@pytest.mark.parametrize("name", [name for name, (_, published) in COUNTED.items() if published])
+@each("name", [name for name, (_, published) in COUNTED.items() if published])
 def test_an_import_counts_the_published_parameters(tmp_path, name):
     config, published = COUNTED[name]
     entry = loaded(tmp_path, name, config)
@@ -93,7 +94,7 @@ def test_every_architecture_is_tried():
     assert len(ARCHITECTURES) >= 45
 
 
-@pytest.mark.parametrize("kind", RELATED)
+@each("kind", RELATED)
 def test_a_related_architecture_is_read_alike(kind):
     """Key by key, but for what sets it apart."""
     tried = [model_of(c) for c in (*ENTRIES.values(), *(config for config, _ in COUNTED.values()))]
@@ -200,8 +201,8 @@ def test_keys_of_single_architectures():
     assert values(LLAMA_8B, attention_dropout=0.1)["dropout"] is True
 
 
-@pytest.mark.parametrize(
-    ("config", "changes", "parts"),
+@each(
+    "config, changes, parts",
     [
         (LLAMA_8B, {"model_type": "left out"}, ["lacks model_type"]),
         (LLAMA_8B, {"model_type": ["llama"]}, ["model_type ['llama']"]),
@@ -294,7 +295,7 @@ def test_mistakes_are_reported_by_key(config, changes, parts):
         assert part in sentence, sentence
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, *OTHERS, *UNLIKE])
+@each("name", [*CONFIGS, *OTHERS, *UNLIKE])
 def test_whatever_a_key_holds_an_entry_or_one_sentence_comes_out(name):
     whole = model_of(ENTRIES.get(name) or COUNTED[name][0])
     sentences = []
@@ -360,8 +361,8 @@ def test_a_file_is_written_whole_or_not_at_all(importing, tmp_path):
     assert load_catalog(target).entry("model", "x").values["experts"] == 256
 
 
-@pytest.mark.parametrize(
-    ("config", "arguments", "parts"),
+@each(
+    "config, arguments, parts",
     [
         ("{", ["--name", "x"], ["config.json", "not valid JSON"]),
         ("[]", ["--name", "x"], ["config.json", "one JSON object", "list"]),

@@ -8,6 +8,7 @@ from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.huggingface import imported, model_values
 from perfgrid.engine.errors import PerfgridError
+from tests.each import each
 from tests.huggingface_configs import LLAMA_8B
 from tests.huggingface_hybrids import (
     EVERY_FOURTH,
@@ -46,7 +47,7 @@ def values(config, **changes):
     return model_values(stated, CATALOG.variables, "config.json")
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@each("name", HYBRIDS)
 def test_parameters_are_counted_as_the_published_code_counts_them(name):
     given = {q: v.default for q, v in CATALOG.variables.items() if v.of == "model"} | values(HYBRIDS[name])
     assert counted_parameters(given)["total_parameters"] == pytest.approx(COUNTED[name] * 1e9, abs=0.006e9)
@@ -94,8 +95,8 @@ def test_widths_and_states_of_mixers():
     assert values(TEXT, attn_output_gate=False)["attention_gate"] is False
 
 
-@pytest.mark.parametrize(
-    ("config", "changes", "parts"),
+@each(
+    "config, changes, parts",
     [
         (QWEN3_NEXT, {"layer_types": EVERY_FOURTH}, ["contradicts itself", "48 layers", "layer_types lists 4"]),
         (QWEN3_NEXT, {"layer_types": EVERY_FOURTH * 12, "full_attention_interval": 6}, ["name different layers"]),
@@ -143,7 +144,7 @@ def test_a_key_that_is_not_understood_is_listed():
     assert imported(config, CATALOG.variables, "config.json").keys.unknown == ("linear_attn_config.lower_bound", "mine")
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@each("name", HYBRIDS)
 def test_whatever_a_key_holds_an_entry_or_one_sentence_comes_out(name):
     whole, sentences = HYBRIDS[name].get("text_config", HYBRIDS[name]), []
     nested = {k: {**whole[k]} for k in whole if isinstance(whole[k], dict)}

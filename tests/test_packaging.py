@@ -12,17 +12,23 @@ ROOT = Path(__file__).parents[1]
 CONDA = {"netcdf4": "netCDF4", "matplotlib-base": "matplotlib"}  # conda's name -> the index' name
 
 
-def test_environment_yml_states_what_pyproject_states():
+def conda(name: str) -> set[str]:
+    """What an environment file of conda states, by the names of the index."""
+    lines = re.findall(r"^ +- ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / name).read_text(), re.M | re.I)
+    return {str(CONDA.get(name, name)).lower() + bound for name, bound in lines}
+
+
+def test_environment_files_state_what_pyproject_states():
+    """What runs in one, what the tests need beside it in the other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    wanted = [
-        *project["dependencies"],
-        *(r for e in ("plot", "stream", "distributed", "sensitivity", "test") for r in extras[e]),
-    ]
-    stated = [requirement.lower() for requirement in wanted if not requirement.startswith("perfgrid[")]
-    lines = re.findall(r"^ +- ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
-    conda = {str(CONDA.get(name, name)).lower() + bound for name, bound in lines}
-    assert conda == {*stated, "python" + project["requires-python"]}
+    extras = {
+        name: {r.lower() for r in stated if not r.startswith("perfgrid[")}
+        for name, stated in project["optional-dependencies"].items()
+    }
+    used = {requirement.lower() for requirement in project["dependencies"]}
+    used |= extras["plot"] | extras["stream"] | extras["distributed"] | extras["sensitivity"]
+    assert conda("environment.yml") == used | {"python" + project["requires-python"]}
+    assert conda("environment-test.yml") == extras["test"]
 
 
 def test_the_conda_recipe_states_what_pyproject_states():

@@ -108,8 +108,15 @@ def columns_printed():
     return names, mock.patch.object(tables, "_print", remembered)
 
 
+SUMMARY, ROWS = [], ["--rows"]
+OTHER = [(80, ROWS), (120, SUMMARY)]  # of the long run; each width and each form are in every run
+
+
+@pytest.mark.parametrize(
+    "forms", [[(80, SUMMARY), (120, ROWS)], pytest.param(OTHER, marks=pytest.mark.slow)], ids=["", "other"]
+)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_tables_of_every_study_fit(path):
+def test_tables_of_every_study_fit(path, forms):
     """At 80 and 120 columns, as a summary and as rows; one of them in a terminal too."""
     settings = [text for setting in FEWER.get(path.stem, ()) for text in ("--set", setting)]
     two_pools = "\n[prefill" in path.read_text(encoding="utf-8")
@@ -120,29 +127,28 @@ def test_tables_of_every_study_fit(path):
     fixed = {axis.name for axis in study.space.axes if len(axis) == 1} | {*over, *(best.at if best else ())}
     labels = {axis.name: axis.labels for axis in study.space.axes if axis.name not in fixed}
     with mock.patch.object(run_module, "evaluate", return_value=result):
-        for width in (80, 120):
-            for form in ([], ["--rows"]):
-                names, spying = columns_printed()
-                with spying:
-                    piped = printed(["run", path, *settings, *form], width)
-                assert_fits(piped, width)
-                text = " ".join(" ".join(piped).split())
-                assert study.file.title in text
-                for name in labels:
-                    unit = "byte" if name == "message_size" else "1"
-                    assert all(label_text(label, unit) in text for label in labels[name].tolist())
-                if form or "--rows prints a row" not in text:
-                    named = text.partition("not shown: ")[2].partition(" (--wide")[0].split(", ")
-                    constant = re.findall(r"(\w+) = ", text.partition("in every row: ")[2])
-                    vectors = text.partition("several values for each design: ")[2].partition(" (-o")[0].split(", ")
-                    assert set(study.outputs) <= {*names, *named, *constant, *vectors}
-                    assert study.file.pareto or not set(names) & set(named)  # a front prints some of them again
-                if best is not None:
-                    assert (best.minimize or best.maximize or "") in text
-                if width == 80 and not form:
-                    shown = printed(["run", path, *settings], width, in_terminal=True)
-                    timeless = [[re.sub(r"in [\d.]+ s;", "", line) for line in lines] for lines in (piped, shown)]
-                    assert timeless[0] == timeless[1]
+        for width, form in forms:
+            names, spying = columns_printed()
+            with spying:
+                piped = printed(["run", path, *settings, *form], width)
+            assert_fits(piped, width)
+            text = " ".join(" ".join(piped).split())
+            assert study.file.title in text
+            for name in labels:
+                unit = "byte" if name == "message_size" else "1"
+                assert all(label_text(label, unit) in text for label in labels[name].tolist())
+            if form or "--rows prints a row" not in text:
+                named = text.partition("not shown: ")[2].partition(" (--wide")[0].split(", ")
+                constant = re.findall(r"(\w+) = ", text.partition("in every row: ")[2])
+                vectors = text.partition("several values for each design: ")[2].partition(" (-o")[0].split(", ")
+                assert set(study.outputs) <= {*names, *named, *constant, *vectors}
+                assert study.file.pareto or not set(names) & set(named)  # a front prints some of them again
+            if best is not None:
+                assert (best.minimize or best.maximize or "") in text
+            if width == 80 and not form:
+                shown = printed(["run", path, *settings], width, in_terminal=True)
+                timeless = [[re.sub(r"in [\d.]+ s;", "", line) for line in lines] for lines in (piped, shown)]
+                assert timeless[0] == timeless[1]
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -20,8 +20,9 @@ from perfgrid.study.study import Study
 
 from .best_design import Design, best_design, labels_text, left_open
 from .compare_text import ROUNDING, comparison_table, outcome_lines, tokens_line
+from .compared import Compared
 from .notebook import NAME, NUMBER, paragraphs, table
-from .prediction_intervals import Interval, intervals, tie_margin
+from .prediction_intervals import intervals
 
 BASES = {  # of a workload: the time that is compared, the tokens made in it, and what its parts are made of
     "training": ("step_time", "tokens_per_step", BREAKDOWN),
@@ -30,56 +31,8 @@ BASES = {  # of a workload: the time that is compared, the tokens made in it, an
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two designs and the parts (name, seconds of a, seconds of b) of their times, the largest change first.
-
-    Times are those of ``quantity``: of a step, or of a request. Where ``tokens`` of it differ, changes and ``speedup``
-    are per token.
-    """
-
-    quantity: str
-    a: dict[str, Any]
-    b: dict[str, Any]
-    parts: tuple[tuple[str, float, float], ...]
-    intervals: tuple[Interval, ...]  # of both step times; serving has none
-    tokens: tuple[float, float]  # of a step or a request
-    chosen: tuple[Design, Design]  # what was named, and what is best along axes left open
-
-    @property
-    def tie_margin(self) -> float:
-        """Relative difference below which the model's error hides which one is faster; 0 for serving."""
-        return tie_margin(*self.intervals) if self.intervals else 0.0
-
-    @property
-    def times(self) -> tuple[float, float]:
-        """The times of both designs in seconds."""
-        return sum(p[1] for p in self.parts), sum(p[2] for p in self.parts)
-
-    @property
-    def per_token(self) -> bool:
-        """Whether the two have different numbers of tokens, so that only their times per token compare."""
-        return self.tokens[0] != self.tokens[1]
-
-    @property
-    def work(self) -> tuple[float, float]:
-        """By what times are divided to be compared: the tokens where they differ, else 1."""
-        return self.tokens if self.per_token else (1.0, 1.0)
-
-    @property
-    def speedup(self) -> float:
-        """How many times faster b is."""
-        before, after = (time / work for time, work in zip(self.times, self.work, strict=True))
-        return before / after
-
-    @property
-    def tied(self) -> bool:
-        """Whether the difference is within the error that the model has in comparing designs."""
-        return max(self.speedup, 1 / self.speedup) <= 1 + self.tie_margin
-
-    @property
-    def same(self) -> bool:
-        """Whether their differences change no part."""
-        return all(before == after for _, before, after in self.parts)
+class Comparison(Compared):
+    """Two designs and the parts of their times, shown as a table in a notebook."""
 
     def _repr_html_(self) -> str:
         heads, rows = comparison_table(self)

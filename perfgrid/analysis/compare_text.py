@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from .compared import Compared
 from .limiting import WORDS
 from .number_text import column, header
-
-if TYPE_CHECKING:
-    from .compare import Comparison
 
 ROUNDING = 1e-9
 
 
-def comparison_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def comparison_table(found: Compared) -> tuple[list[str], list[list[str]]]:
     """Headers and rows: the times of A and B, as such or per token, with intervals and parts, in one unit."""
     of_a, of_b = found.work
     whole = "time per token" if found.per_token else found.quantity.replace("_", " ")
@@ -39,7 +36,7 @@ def comparison_table(found: Comparison) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def tokens_line(found: Comparison) -> str:
+def tokens_line(found: Compared) -> str:
     """How many tokens each time makes, where these differ; else empty."""
     if not found.per_token:
         return ""
@@ -47,7 +44,7 @@ def tokens_line(found: Comparison) -> str:
     return f"times per token: a {whole} of A has {found.tokens[0]:,.0f} tokens, of B {found.tokens[1]:,.0f}"
 
 
-def outcome_lines(found: Comparison) -> Iterator[str]:
+def outcome_lines(found: Compared) -> Iterator[str]:
     """Which one takes longer, by how much, and whether the difference is within the error of the model."""
     whole = "step" if found.intervals else "request"
     if found.same:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,21 +28,30 @@ class Arguments:
         """The known flag that a key is: in another spelling, or abbreviated; else the key itself."""
         if key in self.names:
             return key
-        spelled = self._spelled.get(hyphenated(key))
-        begun = {self._spelled[n] for n in self._spelled if self.abbreviated and n.startswith(hyphenated(key))}
-        return spelled or (begun.pop() if len(begun) == 1 and len(key) > 1 else key)
+        hyphens = hyphenated(key)
+        if hyphens in self._spelled or not self.abbreviated or len(key) < 2:
+            return self._spelled.get(hyphens, key)
+        start = bisect_left(self._ordered, hyphens)  # those that begin so follow each other
+        begun = [name for name in self._ordered[start : start + 2] if name.startswith(hyphens)]
+        return self._spelled[begun[0]] if len(begun) == 1 else key
 
     @cached_property
     def _spelled(self) -> dict[str, str]:
         return {hyphenated(name): name for name in sorted(self.names)}
 
+    @cached_property
+    def _ordered(self) -> list[str]:
+        return sorted(self._spelled)
+
     def is_switch(self, key: str) -> bool:
         """Whether a flag has no value."""
-        return any(matches(pattern, self.named(key)) for pattern in self.switches)
+        name = self.named(key)
+        return any(matches(pattern, name) for pattern in self.switches)
 
     def is_list(self, key: str) -> bool:
         """Whether a flag takes all words up to the next one."""
-        return any(matches(pattern, self.named(key)) for pattern in self.several)
+        name = self.named(key)
+        return any(matches(pattern, name) for pattern in self.several)
 
     def negated(self, key: str) -> str | None:
         """The switch that ``no-...`` turns off; None for other keys."""

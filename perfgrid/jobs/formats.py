@@ -22,7 +22,7 @@ from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
 from .arguments import Arguments, hyphenated
-from .kinds import covers
+from .subjects import covers
 from .syntaxes import TABLES, Syntax
 from .tables import FOLDER, whole
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,13 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .arguments import hyphenated
 from .formats import USUAL, Case, Format, Key, Product, conditions_in, glossary, holds, solved
 from .job import UNKNOWN
-from .kinds import NOT_MODELLED, OFF, UNMODELLED, could_change, program_keys
+from .kinds import NOT_MODELLED, UNMODELLED, program_keys
 from .launcher import chosen
 from .lists import LISTS
 from .models import PUBLISHED_FORMATS
 from .settings import Settings
 from .stops import Stop, refuse
+from .subjects import OFF, could_change
 from .words import FALSE, NO_WORDS, NULL, UNSET, converted, equal, in_list, plain, plainly, text_of, words_of
 
 _DEFAULT = "not stated: the default of {title}"
@@ -445,7 +446,8 @@ class Reader:
         if case is None:
             return
         keys = [key for key in (*case.keys, *case.contains) if key in self.settings]
-        others = [key for c in cases for key in self._in_effect(c) if key in self.settings and key not in keys]
+        taken = {key for c in self.form.cases if self._satisfied(c) for key in c.keys}
+        others = [key for c in cases for key in self._in_effect(c, taken) if key in self.settings and key not in keys]
         others = [key for key in dict.fromkeys(others) if key not in self.form.keys]  # these state one of their own
         others = [key for key in others if text_of(self.settings[key]).lower() not in (*FALSE, *UNSET)]
         if not keys and quantity in stated:
@@ -490,15 +492,15 @@ class Reader:
             and (any(equal(self.settings[key], word) for word in in_list(case.keys[key])))
         )
 
-    def _in_effect(self, case: Case) -> list[str]:
+    def _in_effect(self, case: Case, taken: Container[str]) -> list[str]:
         """The keys of a case that another value of it could be meant by.
 
-        The first one, and others that no case takes as they stand, unless one of them is stated to be off.
+        The first one, and others that no case takes as they stand (those it does are ``taken``), unless one of them is
+        stated to be off.
         """
         wanted = [key for key, word in case.keys.items() if word is not False]
         if any(key in self.settings and text_of(self.settings[key]).lower() in (*FALSE, *UNSET) for key in wanted):
             return list(case.keys)[:1]
-        taken = {key for c in self.form.cases if self._satisfied(c) for key in c.keys}
         return [key for key in wanted if key == next(iter(case.keys)) or key not in taken]
 
     def _said(self, key: str) -> str:

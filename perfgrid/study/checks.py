@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from perfgrid.catalog.schema import KINDS as TABLES
 from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.graph.resolver import check_choices, resolve
 from perfgrid.formulas import IMPLEMENTED
 
+from .content import Content
 from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along
 from .free import check_smooth, leaf
 from .limits import ends, limits
 
-if TYPE_CHECKING:
-    from .study import Study
 
-
-def check_tables(study: Study, workloads: Mapping[str, Study]) -> None:
+def check_tables(study: Content, workloads: Mapping[str, Content]) -> None:
     """PerfgridError for a wrong name in ``[choices]``, ``[best]``, ``[pareto]`` and ``[optimize]`` of a study."""
     try:
         check_choices(study.registry, study.file.choices)
@@ -31,7 +28,7 @@ def check_tables(study: Study, workloads: Mapping[str, Study]) -> None:
         _check_optimize(study, study.file.optimize, workloads)
 
 
-def check_masked(study: Study) -> None:
+def check_masked(study: Content) -> None:
     """PerfgridError for an override that states what the entries of an axis decide, which would be without effect."""
     of_devices = any("device" in (axis.name, *axis.columns) for axis in study.space.axes)  # else nothing is made again
     for axis in study.space.axes:
@@ -43,7 +40,7 @@ def check_masked(study: Study) -> None:
             )
 
 
-def _masking(study: Study, axis: str, columns: Collection[str]) -> list[str]:
+def _masking(study: Content, axis: str, columns: Collection[str]) -> list[str]:
     """The overrides without which some output reads the entries of an axis, if none does."""
     if axis not in TABLES or not study.file.overrides:
         return []
@@ -61,7 +58,7 @@ def _masking(study: Study, axis: str, columns: Collection[str]) -> list[str]:
     return found
 
 
-def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
+def _check_search(table: str, stated: Best | Pareto, study: Content) -> None:
     """The axes, labels and objectives that ``[best]`` or ``[pareto]`` names exist."""
     names = [a.name for a in study.space.axes]
     over, _ = chosen_along(stated.over, CLUSTER_SIZE, names)
@@ -93,7 +90,7 @@ def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
             )
 
 
-def _check_optimize(study: Study, stated: Optimize, workloads: Mapping[str, Study]) -> None:
+def _check_optimize(study: Content, stated: Optimize, workloads: Mapping[str, Content]) -> None:
     """The objective, the free quantities with their bounds, the limits and the axes of ``[optimize]`` exist."""
     place, variables = f"{study.name}, optimize", study.catalog.variables
     if stated.minimize is not None and stated.maximize is not None:
@@ -129,7 +126,7 @@ def _check_optimize(study: Study, stated: Optimize, workloads: Mapping[str, Stud
         raise PerfgridError(f"{place}.subject_to: {error}") from None
 
 
-def check_numbers(study: Study, quantities: Sequence[str], place: str) -> None:
+def check_numbers(study: Content, quantities: Sequence[str], place: str) -> None:
     """PerfgridError for quantities that a study does not know, and for labels."""
     labels = study.space.label_quantities()
     if words := [q for q in quantities if q in labels]:

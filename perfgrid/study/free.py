@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perfgrid.catalog import Variable
 from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.formulas import INNER
 
-if TYPE_CHECKING:
-    from .study import Study
+from .content import Content
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Leaf:
     variable: Variable
 
 
-def leaf(study: Study, name: str) -> Leaf:
+def leaf(study: Content, name: str) -> Leaf:
     """The free number of a name. PerfgridError if it is unknown, computed, or no number that can vary smoothly."""
     quantity, _, label = name.replace("[", ".").removesuffix("]").partition(".")  # either way to name a component
     variables = study.catalog.variables
@@ -50,7 +48,7 @@ def leaf(study: Study, name: str) -> Leaf:
     return Leaf(name, quantity, component, variable)
 
 
-def check_smooth(study: Study, variable: Variable) -> None:
+def check_smooth(study: Content, variable: Variable) -> None:
     """PerfgridError for a quantity whose values are whole numbers, labels or truth values."""
     if variable.kind != "number":
         kind = "a whole number" if variable.kind == "integer" else f"a {variable.kind}"
@@ -60,7 +58,7 @@ def check_smooth(study: Study, variable: Variable) -> None:
         )
 
 
-def leaves(study: Study, names: Iterable[str]) -> list[Leaf]:
+def leaves(study: Content, names: Iterable[str]) -> list[Leaf]:
     """The free numbers of several names. PerfgridError like `leaf`, for all names that are wrong together."""
     found, wrong = [], []
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from perfgrid.catalog.units import number_or_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
 
-if TYPE_CHECKING:
-    from .study import Study
+from .content import Content
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
 KEPT = 1e-6  # a limit broken by less is kept
@@ -40,7 +39,7 @@ class Limit:
         return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
 
 
-def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | None = None) -> list[Limit]:
+def limits(studies: Mapping[str, Content], texts: Sequence[str], against: str | None = None) -> list[Limit]:
     """The limits ``quantity < value`` (or >, <=, >=; ``workload.quantity`` of one workload), values with a unit or SI.
 
     A last one on ``against``, if given, is left open: at most `OPEN`.
@@ -69,11 +68,11 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | No
     return found
 
 
-def _known(study: Study) -> tuple[str, ...]:
+def _known(study: Content) -> tuple[str, ...]:
     return (*study.registry.names(), *study.space.names())
 
 
-def _about(study: Study, quantity: str) -> Variable:
+def _about(study: Content, quantity: str) -> Variable:
     """Unit and kind of a quantity."""
     if quantity in study.catalog.variables:
         return study.catalog.variables[quantity].model_copy(update={"axis": None, "kind": "number", "codes": ()})
@@ -81,7 +80,7 @@ def _about(study: Study, quantity: str) -> Variable:
     return Variable(name=quantity, unit=formula.unit, meaning=formula.meaning, of="computed", minimum=-np.inf)
 
 
-def unit_of_quantity(study: Study, quantity: str) -> str:
+def unit_of_quantity(study: Content, quantity: str) -> str:
     """The unit of any quantity of a study."""
     return _about(study, quantity).unit
 

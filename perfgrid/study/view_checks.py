@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.space import Axis
 
+from .content import Content
 from .file import CLUSTER_SIZE
 from .view import View
-
-if TYPE_CHECKING:
-    from .study import Study
 
 OF_OUTPUTS = ("scatter", "frontier")  # kinds whose x is an output
 
 
-def check_views(study: Study) -> None:
+def check_views(study: Content) -> None:
     """PerfgridError for a wrong axis, label, output or name in ``[[view]]``."""
     names = [view.name or view.kind for view in study.file.view]
     for number, view in enumerate(study.file.view, 1):
@@ -30,7 +28,7 @@ def check_views(study: Study) -> None:
         _check(study, view, place)
 
 
-def fitting_views(study: Study) -> list[View]:
+def fitting_views(study: Content) -> list[View]:
     """The views that name nothing which the study does not have."""
     found = []
     for view in study.file.view:
@@ -40,7 +38,7 @@ def fitting_views(study: Study) -> list[View]:
     return found
 
 
-def _check(study: Study, view: View, place: str) -> None:
+def _check(study: Content, view: View, place: str) -> None:
     axes = {axis.name: axis for axis in study.space.axes}
     columns = {name: axis for axis in axes.values() for name in axis.shown}
     inner = {name: Axis(name, np.array(labels)) for name, labels in study.registry.inner.labels.items()}  # of outputs
@@ -73,7 +71,7 @@ def _check(study: Study, view: View, place: str) -> None:
                     raise PerfgridError(f"{place}, {key}: {error}") from None
 
 
-def _check_published(study: Study, view: View, axes: dict[str, Axis], place: str) -> None:
+def _check_published(study: Content, view: View, axes: dict[str, Axis], place: str) -> None:
     if view.published and (view.kind != "waterfall" or view.x is None):
         raise PerfgridError(f"{place}, published: such numbers stand beside a waterfall along x")
     for one in view.published:

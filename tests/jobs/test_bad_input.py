@@ -11,6 +11,7 @@ from perfgrid.jobs.formats import conditions_in, format_of, formats, glossary
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.recipes import recipes_of
 from perfgrid.jobs.shell import UNREAD, script_of
+from tests.each import each
 
 SHAPE = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 --group-query-attention "
 LLAMA = (
@@ -25,8 +26,8 @@ def megatron(text, **options):
     return read_job({"run.sh": RUN + LLAMA + text}, format="megatron-lm", **options)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@each(
+    "text, message",
     [
         (
             "--tensor-model-parallel-size 3",
@@ -118,8 +119,8 @@ def test_scripts_are_read_and_never_executed(tmp_path):
     assert set(unread) == {"--tensor-model-parallel-size", "--pipeline-model-parallel-size"}
 
 
-@pytest.mark.parametrize(
-    ("script", "variables"),
+@each(
+    "script, variables",
     [
         ("A=2\nB=$((A*8+1))", {"A": "2", "B": "17"}),
         ("export A=${B:-4} # a comment\nC=${A}x", {"A": "4", "C": "4x"}),
@@ -196,7 +197,7 @@ def test_any_text_is_read_or_refused_in_one_line(name, text):
     assert "\n" not in told
 
 
-@pytest.mark.parametrize("name", sorted(formats()))
+@each("name", sorted(formats()))
 def test_a_format_names_quantities_that_exist(name):
     """Its cases and keys state quantities of the glossary, its own ones, or what products join."""
     form, version = format_of(name)
@@ -217,8 +218,8 @@ def test_a_format_names_quantities_that_exist(name):
         assert quantity in glossary() or quantity in own, quantity
 
 
-@pytest.mark.parametrize(
-    ("line", "tp", "noted"),
+@each(
+    "line, tp, noted",
     [
         ('[ "a" = "b" ] && TP=8', "2", False),
         ('[ "a" = "a" ] && TP=8', "8", False),
@@ -270,8 +271,8 @@ def test_what_stands_beside_a_launch_is_no_part_of_it():
     assert others[1].startswith("tool --seq-length")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
+@each(
+    "name, text, message",
     [
         ("megatron-lm", f"{RUN} --tensor-model-parallel-size 2 \\\n", "job: ends within a command"),
         ("deepspeed", '{"train_batch_size": 64, "zero_optim', "job: .*JSON"),
@@ -339,8 +340,8 @@ def test_recipes_in_python_are_read_and_never_run(tmp_path):
     assert not (tmp_path / "witness").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "setting", "note"),
+@each(
+    "line, setting, note",
     [
         ("size = 2\n    size *= 4", 8, ()),
         ("if big:\n        size = 4", UNREAD, ()),
@@ -415,7 +416,7 @@ def test_deployments_are_read_by_their_pools():
 MESH = "model_name: llama3.1-8b\nici_fsdp_parallelism: 16\ndcn_data_parallelism: 4\nper_device_batch_size: {}\n"
 
 
-@pytest.mark.parametrize("value", ["1e308", "inf", "-inf", "nan", "-1", "0", "1e-300"])
+@each("value", ["1e308", "inf", "-inf", "nan", "-1", "0", "1e-300"])
 def test_a_value_that_follows_is_finite_and_within_its_bounds(value):
     with pytest.raises(PerfgridError, match=r"per_device_batch_size\).* must be (finite|> 0)$") as error:
         read_job(MESH.format(value))
@@ -423,7 +424,7 @@ def test_a_value_that_follows_is_finite_and_within_its_bounds(value):
     assert read_job(MESH.format(2)).values["global_batch"] == 128
 
 
-@pytest.mark.parametrize("value", ["0", "-1"])
+@each("value", ["0", "-1"])
 def test_accumulation_is_one_at_least(value):
     text = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-3.1-8B --block_size 2048 "
     with pytest.raises(PerfgridError, match=r"\(--gradient_accumulation_steps\).*: global_batch must be > 0$"):

@@ -13,6 +13,7 @@ from perfgrid.jobs.changes import single_changes
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.suggest import suggest
 from perfgrid.jobs.suggestions import ABSENT, expressed
+from tests.each import each
 
 SERVER = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 4 --max-num-seqs 64\n"
 MAXTEXT = """model_name: llama3.1-8b
@@ -35,8 +36,8 @@ SGLANG = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-In
 TENSORRT = "tensor_parallel_size: 4\nmax_batch_size: 64\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "format", "devices", "message"),
+@each(
+    "text, format, devices, message",
     [
         (SERVER, None, 16, r"devices 16 is not tp 4 \(--tensor-parallel-size\) x pp 1 x dp 1 x cp 1 = 4$"),
         (MAXTEXT, None, 128, "devices 128 is not tp 1 x cp 1 x pp 1 x dp 8 = 8$"),
@@ -72,8 +73,8 @@ torchrun --nproc-per-node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-
   --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 --bf16 """
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         ("--pipeline-model-parallel-size $PP", r"run.sh: --pipeline-model-parallel-size \$PP \(4 or 8\) .*--set pp="),
         ("--tensor-model-parallel-size $TP", r"--tensor-model-parallel-size \$TP \(\$\(\(16/GPUS\)\)\) is not read"),
@@ -95,7 +96,7 @@ def test_a_degree_that_is_not_read_may_be_stated_or_follow():
     assert ("tp", "8", "--tensor-parallel-size is not read: follows from the others") in job.assumed
 
 
-@pytest.mark.parametrize(
+@each(
     "axes",
     [
         {"ici_fsdp": 64, "ici_tensor": 2},

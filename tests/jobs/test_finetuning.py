@@ -25,6 +25,7 @@ from perfgrid.jobs.kinds import UNKNOWN as NOT_KNOWN
 from perfgrid.jobs.kinds import keys_of, kind_of
 from perfgrid.jobs.read import read_job
 from perfgrid.study.study import build_study
+from tests.each import each
 
 HERE = Path(__file__).parent
 JOBS = tomllib.loads((HERE / "finetuning.toml").read_text())["job"]
@@ -35,7 +36,7 @@ def read(job):
     return read_job(job["files"], stated=job.get("given"), model=job.get("with"))
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].rpartition("/")[2][:40].replace(" ", "-"))
+@each("job", JOBS)
 def test_a_job_is_read_as_its_framework_runs_it(job):
     """Recognised without its format, in any order of its files, with the stack that runs it."""
     if "refused" in job:
@@ -59,7 +60,7 @@ def test_there_are_four_jobs_of_every_framework():
     assert len({job["address"] for job in JOBS}) == len(JOBS)
 
 
-@pytest.mark.parametrize("name", [*STACKS, "accelerate", "deepspeed"])
+@each("name", [*STACKS, "accelerate", "deepspeed"])
 def test_every_published_key_is_known(name):
     """With an effect, without one, or as what stops the reader."""
     form = formats()[name]
@@ -89,9 +90,7 @@ bf16: true
 """
 
 
-@pytest.mark.parametrize(
-    "command", ["llamafactory-cli train lf.yaml", "torchrun --nproc_per_node 8 src/train.py lf.yaml"]
-)
+@each("command", ["llamafactory-cli train lf.yaml", "torchrun --nproc_per_node 8 src/train.py lf.yaml"])
 def test_bare_pairs_behind_a_file_win_over_it_and_what_they_replace_is_named(command):
     run = f"export NPROC_PER_NODE=8\n{command} per_device_train_batch_size=2 lora_rank=16\n"
     for files in ({"lf.yaml": LLAMA_FACTORY, "run.sh": run}, {"run.sh": run, "lf.yaml": LLAMA_FACTORY}):
@@ -108,8 +107,8 @@ def test_bare_pairs_behind_a_file_win_over_it_and_what_they_replace_is_named(com
 PLAIN = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-3.1-8B --block_size 2048 {}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "quantity", "value"),
+@each(
+    "words, quantity, value",
     [
         ("--bf16=True", "precision", "bf16"),
         ("--fp16 true", "precision", "fp16"),

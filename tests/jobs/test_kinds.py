@@ -15,9 +15,7 @@ from perfgrid.jobs.kinds import (
     NO_EFFECT,
     NOT_MODELLED,
     UNKNOWN,
-    could_change,
     counted,
-    covers,
     keys_of,
     kind_of,
 )
@@ -25,15 +23,17 @@ from perfgrid.jobs.read import read_job
 from perfgrid.jobs.reader import Reader
 from perfgrid.jobs.recognise import recognised
 from perfgrid.jobs.settings import Settings
+from perfgrid.jobs.subjects import could_change, covers
 from perfgrid.jobs.words import in_list
+from tests.each import each
 
 from .test_bad_input import BATCH, LLAMA, RUN, megatron
 
 STRICT = sorted(name for name, form in formats().items() if form.strict)
 
 
-@pytest.mark.parametrize(
-    ("key", "subject"),
+@each(
+    "key, subject",
     [
         ("--moe-frob-parallel-size", "the layout"),
         ("model.foo_degree", "the layout"),
@@ -56,7 +56,7 @@ def test_what_a_key_could_change_is_in_its_name(key, subject):
     assert not any(could_change(key, off) for off in ("false", "null", "None", "0", ""))
 
 
-@pytest.mark.parametrize("name", STRICT)
+@each("name", STRICT)
 def test_an_unknown_key_that_could_matter_stops_every_strict_format(name):
     """One that could not is listed; one that the user leaves out, too."""
     form, version = format_of(name)
@@ -76,7 +76,7 @@ def test_an_unknown_key_that_could_matter_stops_every_strict_format(name):
                 assert any(why.startswith(UNKNOWN) for _, _, why in reader.ignored)
 
 
-@pytest.mark.parametrize("name", STRICT)
+@each("name", STRICT)
 def test_a_value_that_no_case_has_stops_every_strict_format(name):
     """Words of keys that a table knows; a quantity that the user states takes the place of the word."""
     form, _ = format_of(name)
@@ -102,7 +102,7 @@ def test_a_value_that_no_case_has_stops_every_strict_format(name):
     assert checked
 
 
-@pytest.mark.parametrize("name", STRICT)
+@each("name", STRICT)
 def test_what_is_known_and_not_modelled_stops_by_name_unless_it_is_off(name):
     form, version = format_of(name)
     for row in form.unpriced:
@@ -123,7 +123,7 @@ def test_what_is_known_and_not_modelled_stops_by_name_unless_it_is_off(name):
                 again.state({row.quantity: default}, "")
 
 
-@pytest.mark.parametrize("name", sorted(formats()))
+@each("name", sorted(formats()))
 def test_what_the_user_states_never_replaces_what_a_file_states(name):
     """One rule for keys and for cases: another value is one line with both, the same value is taken."""
     form, _ = format_of(name)
@@ -174,8 +174,8 @@ def test_set_over_a_flag_is_refused_and_over_a_default_is_taken():
     assert megatron(f"{BATCH} --overlap-grad-reduce", stated={"dp_overlap": 0.5}).values["dp_overlap"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("flags", "found"),
+@each(
+    "flags, found",
     [
         ("", (None, None, None)),
         ("--grad-reduce-in-bf16", (2, 16, 48)),
@@ -205,8 +205,8 @@ def test_formats_of_gradients_and_optimizer_have_effect(flags, found):
             megatron(f"{BATCH} {flags.replace('--use-precision-aware-optimizer', '')}")
 
 
-@pytest.mark.parametrize(
-    ("policy", "found"),
+@each(
+    "policy, found",
     [
         ("full", ("full", None)),
         ("minimal", ("selective", True)),
@@ -299,8 +299,8 @@ def test_a_shape_beside_the_name_of_a_model_holds():
     assert any("but ffn_size 8192" in why for _, _, why in job.assumed)
 
 
-@pytest.mark.parametrize(
-    ("flags", "quantity"),
+@each(
+    "flags, quantity",
     [
         ("--recompute-granularity $GRANULARITY", "recompute"),
         ("--fp8-format $(choose)", "precision"),
@@ -321,7 +321,7 @@ def test_a_word_that_is_not_read_is_no_default(flags, quantity):
     assert megatron(f"{BATCH} {flags}", ignore=[flags.split()[0]]).values["devices"] == 16
 
 
-@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "maxtext"])
+@each("name", ["megatron-lm", "torchtitan", "maxtext"])
 def test_the_defaults_of_a_program_stop_nothing(name):
     """Files that state every default, such as a base configuration, are read."""
     form, version = format_of(name)
@@ -338,7 +338,7 @@ STRATEGIES = {"optim_grads_params": 3, "optim_grads": 2, "optim": 1, "no_shard":
 BRIDGE = "model.tensor_model_parallel_size=1 train.micro_batch_size=1 train.global_batch_size=64 model.seq_length=4096 "
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@each("strategy", STRATEGIES)
 def test_megatron_fsdp_shards_by_its_strategy(strategy):
     """With the distributed optimizer or without; without Megatron-FSDP a strategy is without effect."""
     flag, expected = f"--data-parallel-sharding-strategy {strategy}", STRATEGIES[strategy]

@@ -7,6 +7,7 @@ from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError, one_line
 from perfgrid.jobs.launcher import allocation_of, launched_by, variables_of
 from perfgrid.jobs.read import read_job
+from tests.each import each
 
 from .test_bad_input import LLAMA
 
@@ -19,8 +20,8 @@ def devices(text, **options):
     return read_job({"run.sh": text}, **options).values.get("devices")
 
 
-@pytest.mark.parametrize(
-    ("head", "launch", "found"),
+@each(
+    "head, launch, found",
     [
         (SIXTEEN, "srun python", 64),
         (SIXTEEN, "python", 64),
@@ -76,8 +77,8 @@ def test_devices_are_those_of_the_launcher(head, launch, found):
         assert devices(text, format="megatron-lm", devices=32) == 32
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "second", "numbers"),
+@each(
+    "text, first, second, numbers",
     [
         (
             f"#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nsrun torchrun --nnodes 4 --nproc_per_node 8 {TRAIN}",
@@ -116,9 +117,8 @@ def test_launchers_that_contradict_each_other_are_one_line_and_the_user_chooses(
         devices(text, devices=24)
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--requeue", "--no-requeue", "--hold", "-H", "--parsable", "--wait", "-W", "--reboot", "--get-user-env"],
+@each(
+    "option", ["--requeue", "--no-requeue", "--hold", "-H", "--parsable", "--wait", "-W", "--reboot", "--get-user-env"]
 )
 def test_a_directive_without_a_value_leaves_the_next_line_alone(option):
     text = f"#!/bin/bash\n#SBATCH --gpus-per-node=8\n#SBATCH {option}\n#SBATCH --nodes=8\nsrun -K1 torchrun "
@@ -126,7 +126,7 @@ def test_a_directive_without_a_value_leaves_the_next_line_alone(option):
     assert devices(f"{text.partition('srun')[0]}srun python {TRAIN}") == 64
 
 
-@pytest.mark.parametrize("option", ["display-map", "nooversubscribe", "use-hwthread-cpus", "verbose", "some-new-one"])
+@each("option", ["display-map", "nooversubscribe", "use-hwthread-cpus", "verbose", "some-new-one"])
 def test_an_option_is_no_value_of_the_one_before_it(option):
     assert devices(f"mpirun --{option} -np 64 python {TRAIN}") == 64
     assert devices(f"mpirun -np 64 --{option} python {TRAIN}") == 64

@@ -3,11 +3,10 @@
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from perfgrid.jobs.job import UNKNOWN
-from perfgrid.jobs.kinds import could_change
 from perfgrid.jobs.read import read_job
+from perfgrid.jobs.subjects import could_change
+from tests.each import each
 
 JOBS = tomllib.loads((Path(__file__).parent / "launches.toml").read_text())["job"]
 
@@ -19,7 +18,7 @@ def read(job, **more):
     )
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].split()[-1].rpartition("/")[2])
+@each("job", JOBS)
 def test_a_public_job_is_read_as_it_is_started(job):
     found = read(job)
     assert found.format.name == job["format"]

@@ -22,6 +22,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.design import written
 from perfgrid.jobs.formats import format_of
+from tests.each import each
 from tests.jobs.test_round_trips import serving_designs, training_designs
 
 FLAGS = Path(pg.__file__).parent / "jobs" / "keys"
@@ -71,7 +72,7 @@ def drawn(name, count, version=None):
     return found
 
 
-@pytest.mark.parametrize("name", PARSED)
+@each("name", PARSED)
 def test_every_written_key_is_one_of_the_framework_with_a_legal_value(name):
     keys = listed(name)
     partial = name == "deepspeed"  # of which only the sharding is strict
@@ -95,7 +96,7 @@ def test_every_written_key_is_one_of_the_framework_with_a_legal_value(name):
                 assert isinstance(value, bool), (key, value)
 
 
-@pytest.mark.parametrize("name", PARSED)
+@each("name", PARSED)
 def test_the_keys_of_a_format_are_those_of_the_framework(name):
     """Every key that a format knows in the listed version, but for the launcher's and old names."""
     form, version = format_of(f"{name}@{PARSED[name][1]}")
@@ -107,7 +108,7 @@ def test_the_keys_of_a_format_are_those_of_the_framework(name):
     assert unknown in ([], ["module"], ["speculative-config.num_speculative_tokens"]), unknown
 
 
-@pytest.mark.parametrize("version", ["0.17", "0.18"])
+@each("version", ["0.17", "0.18"])
 def test_what_is_written_for_an_older_version_has_its_keys(version):
     """The first version that has a key, among those whose parser is at hand."""
     rows = [line.split("\t") for line in (FLAGS / "megatron-lm.txt").read_text().splitlines()]

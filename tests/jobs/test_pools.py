@@ -16,6 +16,7 @@ from perfgrid.jobs.design import study_content
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.suggest import suggest
 from perfgrid.jobs.suggest_pools import _Asked
+from tests.each import each
 from tests.jobs.test_round_trips import DEPLOYMENTS, EXAMPLES, serving_designs, unlike
 
 STATED = {"prompt_tokens": 1000, "output_tokens": 200, "batch": 128}
@@ -73,7 +74,7 @@ def test_workers_change_pools_in_whole_workers_and_both_pools_keep_one():
     assert moved == [((10, 5), (4, 1)), ((2, 1), (12, 3))]
 
 
-@pytest.mark.parametrize("name", DEPLOYMENTS)
+@each("name", DEPLOYMENTS)
 def test_written_pools_of_different_layouts_are_read_back(name):
     form = DEPLOYMENTS[name]
 

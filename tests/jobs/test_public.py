@@ -16,6 +16,7 @@ import perfgrid as pg
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.formats import format_of, formats
 from perfgrid.jobs.read import read_job
+from tests.each import each
 
 JOBS = tomllib.loads((Path(__file__).parent / "public.toml").read_text())["job"]
 LEAST = 0.95  # of all keys: known to perfgrid, each with what it states or why it is ignored
@@ -91,7 +92,7 @@ def read(job):
     return read_job(text_of(job), format=job["format"], **asked)
 
 
-@pytest.mark.parametrize("job", JOBS, ids=lambda job: job["address"].rpartition("/")[2].replace(" ", "-"))
+@each("job", JOBS)
 def test_a_public_configuration_is_read(job):
     """Or refused by the name of what is not modelled, as ``refused`` says."""
     if "refused" in job:

@@ -8,6 +8,7 @@ import pytest
 
 from perfgrid.jobs.placed import static_fraction
 from perfgrid.jobs.read import read_job
+from tests.each import each
 from tests.fuzz.program import run
 
 
@@ -43,8 +44,8 @@ def test_the_share_that_sglang_takes_depends_on_device_and_layout(tmp_path):
     assert static_fraction(81559, {"tp": 8}) == pytest.approx(1 - 14848 / 81559, abs=6e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@each(
+    "name, text",
     [
         ("tt.toml", '[model]\nname = "llama3"\nflavor = "70B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n'),
         ("sg.sh", "python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2\n"),
@@ -93,7 +94,7 @@ fi
 COMMAND = "torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 4 --seq-length 64 $MORE"
 
 
-@pytest.mark.parametrize("command", [COMMAND, f'srun bash -c "{COMMAND} --bf16"'], ids=["plain", "handed to a shell"])
+@each("command", [COMMAND, f'srun bash -c "{COMMAND} --bf16"'])
 def test_recomputation_of_an_undecided_branch_is_asked_for(tmp_path, command):
     text = f"{BRANCHES}{command}\n"
     found = told(tmp_path, text, "--model", "llama-3.1-8b")
@@ -140,8 +141,8 @@ FACTORY = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ndo_train: true\nfinetu
 FACTORY += "cutoff_len: 64\nbf16: true\nper_device_train_batch_size: 1\nlora_target: all\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "counted", "uncounted"),
+@each(
+    "name, text, counted, uncounted",
     [
         ("tt.toml", TITAN, "[compile]\nenable = true\n", "[compile]\nenable = false\n"),
         (

@@ -17,6 +17,7 @@ from perfgrid.jobs.changes import combinations
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.suggest import suggest
 from perfgrid.jobs.suggestions import ABSENT, Change, distinct, sense, together
+from tests.each import each
 
 from .test_bad_input import BATCH, LLAMA, RUN
 
@@ -151,8 +152,8 @@ def test_a_row_that_is_not_listed_hides_no_other():
     assert distinct([first, again, third]) == (first, third)
 
 
-@pytest.mark.parametrize(
-    ("changes", "ratio", "kept"),
+@each(
+    "changes, ratio, kept",
     [
         ({"zero": 1, "tp": 4}, 0.7, True),
         ({"zero": 1, "tp": 4}, 1.0, False),
@@ -269,9 +270,7 @@ def test_what_a_configuration_of_a_name_states_itself_is_open_and_not_a_silent_d
     assert (given.values["recompute"], given.open) == ("full", ())
 
 
-@pytest.mark.parametrize(
-    ("layout", "chunks"), [("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4L", 2), ("Et*8|(t*8|)*2t*8L", 1), ("Et*2|(tt|)*14ttL", 4)]
-)
+@each("layout, chunks", [("Et*4|t*4|t*4|t*4|t*4|t*4|t*4|t*4L", 2), ("Et*8|(t*8|)*2t*8L", 1), ("Et*2|(tt|)*14ttL", 4)])
 def test_chunks_follow_from_a_layout_of_stages(layout, chunks):
     text = f"{RUN}{LLAMA}{BATCH} --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout '{layout}'"
     assert read_job(text, format="megatron-lm").values["chunks"] == chunks

@@ -5,6 +5,7 @@ import pytest
 from perfgrid.engine.errors import PerfgridError, one_line
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.shell import script_of
+from tests.each import each
 
 from .test_bad_input import BATCH, LLAMA, RUN, SHAPE
 
@@ -14,8 +15,8 @@ TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlo
 SHARDED = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}'
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
+@each(
+    "texts, message",
     [
         ({"a.sh": f"{CUT})"}, "a.sh: no command takes the options in SHAPE, RANKS: the script ends before its launch"),
         ({"a.sh": CUT}, r"a.sh: cannot be read as a shell script: line 3: no closing \)"),
@@ -58,8 +59,8 @@ def test_files_that_are_one_job_together():
     assert (newer.version, newer.values["devices"], newer.model and newer.model.name) == ("0.3", 8, "llama-3.1-70b")
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "tp"),
+@each(
+    "text, name, tp",
     [
         ("vllm serve Qwen/Qwen3-32B", "vllm", 1),
         ("vllm serve Qwen/Qwen3-32B -tp 2 --port 8000", "vllm", 2),
@@ -81,7 +82,7 @@ def test_the_program_decides_the_format(text, name, tp):
 ARGS = f'ARGS="{LLAMA} {BATCH} --vocab-size 128256 --tensor-model-parallel-size 8"\n'
 
 
-@pytest.mark.parametrize(
+@each(
     "launch",
     [
         'srun bash -c "RUN"',
@@ -124,7 +125,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("order", ["ds.json acc.yaml", "acc.yaml ds.json", "acc.yaml acc.sh ds.json"])
+@each("order", ["ds.json acc.yaml", "acc.yaml ds.json", "acc.yaml acc.sh ds.json"])
 def test_deepspeed_by_accelerate_is_one_job(order):
     job = read_job({name: PARTS[name] for name in order.split()}, stated={"sequence_length": 4096})
     values = {name: job.values[name] for name in ("devices", "zero", "microbatch", "global_batch", "precision")}

@@ -13,6 +13,7 @@ from perfgrid.jobs.formats import formats, glossary
 from perfgrid.jobs.models import of_model
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.write import moot_in
+from tests.each import each
 
 EXAMPLES = int(os.environ.get("PERFGRID_ROUND_TRIPS", "15"))  # of each format
 MODELS = (
@@ -178,7 +179,7 @@ def legal(name, values):
     return True
 
 
-@pytest.mark.parametrize("name", [name for name, form in WRITERS.items() if form.workload == "training"])
+@each("name", [name for name, form in WRITERS.items() if form.workload == "training"])
 def test_a_written_design_is_read_back(name):
     form = WRITERS[name]
 
@@ -238,7 +239,7 @@ def serving_designs(draw):
     return model.name, values
 
 
-@pytest.mark.parametrize("name", [*(n for n, form in WRITERS.items() if form.workload == "inference"), *DEPLOYMENTS])
+@each("name", [*(n for n, form in WRITERS.items() if form.workload == "inference"), *DEPLOYMENTS])
 def test_a_written_deployment_is_read_back(name):
     form = (WRITERS | DEPLOYMENTS)[name]
     engine = next(iter(form.engines.values()), name)

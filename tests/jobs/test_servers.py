@@ -14,13 +14,14 @@ from perfgrid.jobs.kinds import counted
 from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import verdict_of
+from tests.each import each
 
 LAUNCHES = tomllib.loads((Path(__file__).parent / "servers.toml").read_text())["launch"]
 FLAGS = Path(perfgrid.__file__).parent / "jobs" / "keys"
 CATALOG = load_catalog()
 
 
-@pytest.mark.parametrize("launch", LAUNCHES, ids=lambda launch: launch["address"].partition(":")[0][-40:])
+@each("launch", LAUNCHES)
 def test_a_public_launch_is_read(launch):
     job = read_job(launch["text"], model=launch.get("with"))
     assert job.format.name == launch["format"]
@@ -55,7 +56,7 @@ ALIKE = [  # of vLLM: spellings of one launch
 ]
 
 
-@pytest.mark.parametrize("text", ALIKE)
+@each("text", ALIKE)
 def test_spellings_of_one_launch(text):
     job, first = read_job(text), read_job(ALIKE[0])
     assert job.values == first.values
@@ -63,7 +64,7 @@ def test_spellings_of_one_launch(text):
     assert not [row for row in job.ignored if "unknown" in row[2]]
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang"])
+@each("name", ["vllm", "sglang"])
 def test_every_flag_of_a_parser_is_known(name):
     """With effect, without one, or not modelled: none is unknown, and switches and lists are those of the parser."""
     form, _ = format_of(name)
@@ -87,8 +88,8 @@ def test_an_ambiguous_beginning_stands_for_none():
     assert any(key == "--max-num-s" and "unknown" in why for key, _, why in job.ignored)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
+@each(
+    "words, told",
     [
         ("--tensor-parallel-sizes 4", "is unknown to perfgrid for vLLM and could change the layout"),
         ("--expert-sharding 4", "could change the layout"),
@@ -127,7 +128,7 @@ def deployment(words, gpus=2, name="web"):
     return CONTAINER.replace("WORDS", words).replace("GPUS", str(gpus)).replace("NAME", name)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "python -m atom.entrypoints.openai_server --model Qwen/Qwen3-32B --tensor-parallel-size 8 --kv_cache_dtype fp8",
@@ -203,8 +204,8 @@ SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2"
 TRTLLM = "trtllm-serve Qwen/Qwen3-32B --tp_size 2 --extra_llm_api_options extra.yaml"
 
 
-@pytest.mark.parametrize(
-    ("launch", "expected"),
+@each(
+    "launch, expected",
     [
         (VLLM, {}),
         (f"{VLLM} --async-scheduling", {"asynchronous_scheduling": True}),
@@ -236,8 +237,8 @@ def test_what_overlaps_without_effect_is_named():
     assert row[2].startswith("no effect")
 
 
-@pytest.mark.parametrize(
-    ("launch", "device", "tokens", "sequences"),
+@each(
+    "launch, device, tokens, sequences",
     [
         (VLLM, "h100-sxm-80gb", None, None),  # as the catalog has it
         (VLLM, "a100-sxm-80gb", 2048, 256),

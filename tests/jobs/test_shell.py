@@ -7,6 +7,7 @@ from perfgrid.cli.main import app
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.shell import LARGEST_SCRIPT, UNREAD, Script, is_unread, script_of
+from tests.each import each
 
 from .bash_scripts import LISTS, UNSET, Scripts, by_bash
 from .inference_scripts import ENVIRONMENT, SCRIPTS
@@ -68,8 +69,8 @@ def test_two_thousand_scripts_have_the_values_that_bash_prints(tmp_path):
 SERVE = "vllm serve Qwen/Qwen3-32B --tensor-parallel-size "
 
 
-@pytest.mark.parametrize(
-    ("script", "tp"),
+@each(
+    "script, tp",
     [
         (f"false && TP=8\n{SERVE}${{TP:-2}}", 2),
         (f"TP=2\ntrue || TP=8\n{SERVE}$TP", 2),
@@ -98,7 +99,7 @@ def test_a_command_has_the_value_that_bash_gives_it(script, tp, tmp_path):
     assert f"tp = {tp}" in shown.output
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         f"TP=4\n{SERVE}'$TP'",
@@ -139,8 +140,8 @@ def test_options_that_a_branch_may_add_are_not_read():
     assert script_of("if [ -f y ]; then A=4; else A=4; fi\nrun $A", "s").commands == [["run", "4"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "places"),
+@each(
+    "text, places",
     [
         ('L=($(words))\nL=("${L[@]/#/-}")\nM=("${!L[@]}")', None),
         ("L=([3]=x [1]=y)\nM=${L[1]}", None),
@@ -161,7 +162,7 @@ def test_names_that_no_text_sets_are_presumed_to_be_unset():
     assert list(script.presumed) == ["C"]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@each("name", SCRIPTS)
 def test_scripts_of_serving_benchmarks_are_read_behind_their_environment(name, tmp_path):
     text, values = SCRIPTS[name]
     environment, file = tmp_path / "env.sh", tmp_path / f"{name}.sh"
@@ -209,7 +210,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+@each("text", HOSTILE)
 def test_hostile_scripts_are_read_or_refused_in_one_line(text):
     """In time that grows with their size (``python -m benchmarks.scripts``); without limits they would have no end."""
     try:

@@ -11,6 +11,7 @@ from perfgrid.cli.main import app
 from perfgrid.jobs.kinds import UNMODELLED
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import verdict_of
+from tests.each import each
 
 CATALOG = load_catalog()
 GIB = 2**30
@@ -168,8 +169,8 @@ def test_two_pools_have_a_verdict_each(tmp_path):
     assert reached["interval"] == pytest.approx(found["suggestions"]["interval"])
 
 
-@pytest.mark.parametrize(
-    ("command", "named"),
+@each(
+    "command, named",
     [
         ("vllm serve meta-llama/Llama-3.1-8B --enforce-eager", ["--enforce-eager true"]),
         ("vllm serve meta-llama/Llama-3.1-8B -O0 --no-enforce-eager", ["O 0"]),

@@ -3,6 +3,7 @@
 import pytest
 
 from perfgrid import PerfgridError
+from tests.each import each
 
 from . import logs
 from .given import read
@@ -47,8 +48,8 @@ def test_each_table_of_nccl_tests_has_its_own_program(tmp_path):
     assert [r.devices_per_node for r in read(path)] == [16] * 3
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
+@each(
+    "text, options, message",
     [
         (
             TWO_PROGRAMS,

@@ -7,6 +7,7 @@ import pytest
 from perfgrid import PerfgridError
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from . import logs
 from .given import STEPS, read
@@ -36,7 +37,7 @@ def bad_logs():
     }
 
 
-@pytest.mark.parametrize("name", bad_logs())
+@each("name", bad_logs())
 def test_a_log_that_cannot_be_read_is_reported_in_one_line(tmp_path, job, name):
     text, told = bad_logs()[name]
     path = tmp_path / "bad.log"
@@ -69,7 +70,7 @@ def test_all_ranks_of_torchtitan_may_log(tmp_path):
     assert (memory.quantity, memory.value) == ("allocator_memory", pytest.approx(44.84 * 2**30))
 
 
-@pytest.mark.parametrize("kind", ["blocks", "throughput", "times"])
+@each("kind", ["blocks", "throughput", "times"])
 def test_mllog(tmp_path, job, kind):
     """Steps of 9.3 s by blocks, by samples per second, and by the time of steps."""
     events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
@@ -96,8 +97,8 @@ def test_validation_of_torchtitan_is_no_step(tmp_path):
     assert (step.reported.value, memory.reported.value) == (5615, 44.84)
 
 
-@pytest.mark.parametrize(
-    ("mesh", "stated", "dp", "tp", "ep", "etp"),
+@each(
+    "mesh, stated, dp, tp, ep, etp",
     [
         ("device mesh with ['dp_shard_mod_ep', 'dp_shard_in_ep', 'tp'], [4, 2, 2]", {}, 8, 2, 4, 1),
         ("device mesh with ['dp_shard_mod_ep', 'dp_shard_in_ep', 'tp'], [4, 2, 2]", {"ep": 2}, 8, 2, 2, 2),
@@ -158,8 +159,8 @@ def test_what_the_arguments_in_a_log_leave_open_is_reported(tmp_path):
     assert "recompute = none" in step.assumed
 
 
-@pytest.mark.parametrize(
-    ("names", "unit", "more"),
+@each(
+    "names, unit, more",
     [
         (("samples_count", "samples_count"), 1280, {}),
         (("epoch_num", "epoch_num"), 1280 * 8192, {}),

@@ -13,6 +13,7 @@ from perfgrid import PerfgridError
 from perfgrid.catalog.numerals import amount, count, number
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from . import logs
 from .given import BASE, read, table
@@ -24,7 +25,7 @@ NOT_POSITIVE = ["0", "-1", "-5,444", "0.0"]
 MODEL = {"model": "llama-3.1-8b"}
 
 
-@pytest.mark.parametrize("of", [number, amount, count])
+@each("of", [number, amount, count])
 def test_numbers_are_whole_or_refused(of):
     for text, value in WHOLE.items():
         if of is not count or value == int(value):
@@ -70,7 +71,7 @@ NUMBERS = {  # kind -> what is damaged, as the message calls it, and where it st
 FIRST = "iteration"  # which may be 0, as a step
 
 
-@pytest.mark.parametrize(("kind", "what", "pattern"), [(k, w, p) for k, held in NUMBERS.items() for w, p in held])
+@each("kind, what, pattern", [(k, w, p) for k, held in NUMBERS.items() for w, p in held])
 def test_a_number_of_a_step_is_never_dropped(tmp_path, kind, what, pattern):
     path, text = tmp_path / "run.log", logs.sound_files()[kind]
     options = {"on": "h100-sxm-80gb"} if kind == "megatron" else {}
@@ -138,7 +139,7 @@ def test_blocks_that_run_backwards(tmp_path, job):
     assert "1 without a number of steps are left out" in found.note
 
 
-@pytest.mark.parametrize("place", [0, 3, 4, 5])
+@each("place", [0, 3, 4, 5])
 def test_a_line_of_collectives_is_never_dropped(tmp_path, place):
     text = logs.sound_files()["nccl-tests"]
     row = text.splitlines()[-1].split()
@@ -151,7 +152,7 @@ def test_a_line_of_collectives_is_never_dropped(tmp_path, place):
             read(tmp_path / "all_reduce.txt")
 
 
-@pytest.mark.parametrize("word", ["nan", "-50", "0", "Infinity", "1e999", '"x"', "[]", "{}", "9" * 400, "9" * 5000])
+@each("word", ["nan", "-50", "0", "Infinity", "1e999", '"x"', "[]", "{}", "9" * 400, "9" * 5000])
 def test_results_of_serving(tmp_path, word):
     for kind, key, name in (("vllm", "mean_ttft_ms", "mean_ttft_ms"), ("genai-perf", "avg", "avg of request_latency")):
         text = logs.sound_files()[kind]
@@ -203,7 +204,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("events", "message"), BAD)
+@each("events, message", BAD)
 def test_traces_that_are_none(tmp_path, events, message):
     path = tmp_path / "trace.json"
     path.write_text(f'{{"deviceProperties": [], "traceEvents": {events}}}')

@@ -16,6 +16,7 @@ import perfgrid as pg
 from perfgrid.validation.measurements.kinds import kind_in
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from . import logs
 
@@ -189,7 +190,7 @@ def printed():
     }
 
 
-@pytest.mark.parametrize("kind", printed())
+@each("kind", printed())
 def test_lines_as_the_tools_print_them(tmp_path, kind):
     text, stated, expected = printed()[kind]
     path = tmp_path / f"printed{'.json' if kind == 'kineto' else '.log'}"

@@ -12,6 +12,7 @@ from perfgrid import PerfgridError
 from perfgrid.cli.main import imported
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from . import logs
 from .given import BASE, STEPS, read, table
@@ -83,7 +84,7 @@ Mean TPOT (ms):                          12.00
         )
 
 
-@pytest.mark.parametrize("kind", logs.sound_files())
+@each("kind", logs.sound_files())
 def test_damaged_files_end_in_one_line(tmp_path, kind):
     """Whatever numbers, words and ends a damaged file has, it is read or refused in one line."""
     text, draw, path = logs.sound_files()[kind], random.Random(7), tmp_path / "damaged.txt"
@@ -149,7 +150,7 @@ def test_options_and_files_agree_or_say_so(tmp_path):
             read(path, on="h100-sxm-80gb" if path == serving else None, stated=stated)
 
 
-@pytest.mark.parametrize(("unit", "factor"), [("ms", 1e-3), ("seconds", 1.0), ("us", 1e-6), ("fortnights", None)])
+@each("unit, factor", [("ms", 1e-3), ("seconds", 1.0), ("us", 1e-6), ("fortnights", None)])
 def test_units_of_an_export_are_known_or_refused(tmp_path, unit, factor):
     export = {"output_token_throughput": {"avg": 640.0}, "request_latency": {"unit": unit, "avg": 6000.0}}
     export |= {"input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 512.0}}

@@ -8,12 +8,13 @@ import perfgrid as pg
 from perfgrid import PerfgridError
 from perfgrid.validation.measurements.templates import TEMPLATES, template
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from .given import BASE, read, table
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "seconds"),
+@each(
+    "column, value, seconds",
     [
         ("step_time_ms", 4000, 4.0),
         ("iteration time (s)", 4, 4.0),
@@ -85,8 +86,8 @@ def test_rows_that_are_none_are_reported_by_line(tmp_path):
         assert reason in problem.reason
 
 
-@pytest.mark.parametrize(
-    ("machine", "devices", "per_node"),
+@each(
+    "machine, devices, per_node",
     [
         ({"devices": 64, "gpus_per_node": 8}, 64, 8),
         ({"devices": 64, "gpus_per_node": ""}, 64, 8),
@@ -126,7 +127,7 @@ def test_a_column_has_one_meaning(tmp_path):
     assert (step.value, memory.quantity) == (pytest.approx(4), "allocator_memory")
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@each("kind", TEMPLATES)
 def test_a_template_tells_what_to_fill_in_and_is_read_when_filled(tmp_path, kind):
     path = tmp_path / "mine.csv"
     path.write_text(template(kind))

@@ -10,6 +10,7 @@ from perfgrid.cli.main import imported
 from perfgrid.validation.measurements.kineto import COPIES, IDLE, OTHER, category_of, trace_of
 from perfgrid.validation.measurements.measured import Measured, device_called
 from perfgrid.validation.schema import read_records
+from tests.each import each
 
 from .logs import kernel, step
 
@@ -72,8 +73,8 @@ def test_categories_add_up_to_the_step(trace):
     assert (found.steps, found.device) == (3, "h100-sxm-80gb")
 
 
-@pytest.mark.parametrize(
-    ("name", "category"),
+@each(
+    "name, category",
     [
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all-reduce"),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", "send and receive"),
@@ -132,7 +133,7 @@ def content(*found):
     return json.dumps({"traceEvents": found})
 
 
-@pytest.mark.parametrize("mark", ["Memset (Device)", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", POINTWISE])
+@each("mark", ["Memset (Device)", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", POINTWISE])
 def test_an_event_that_takes_no_time_changes_nothing(mark):
     found = [step(1, 0, 1000), kernel(GEMM, 100, 100), kernel(GEMM, 600, 100)]
     instant = kernel(mark, 250, 0) | ({"cat": "gpu_memset"} if "Memset" in mark else {})
@@ -172,8 +173,8 @@ def test_a_stated_device_that_contradicts_the_trace_is_reported(trace, tmp_path)
         read_records([Measured(path, on="a100-sxm-80gb")])
 
 
-@pytest.mark.parametrize(
-    ("text", "gigabytes", "name"),
+@each(
+    "text, gigabytes, name",
     [
         ("NVIDIA GH200 480GB", None, None),
         ("NVIDIA GH200 480GB", 102, None),

@@ -104,10 +104,11 @@ def test_a_start_that_breaks_a_limit_is_no_obstacle():
 
 
 REFUSED = [
-    (
+    pytest.param(
         {"over": SHARES[:2]},
         {"time_per_output_token_limit": 1e-4},
         "no design within the bounds keeps every limit.*output_tokens_in_time",
+        marks=pytest.mark.slow,  # a whole search; `test_optimize` refuses smaller ones
     ),
     ({"subject_to": "serve.step_time < 1 s"}, {}, "no workload 'serve'; did you mean 'served'"),
     ({"subject_to": "served.time_per_output_tokens < 1 s"}, {}, "did you mean 'time_per_output_token'"),

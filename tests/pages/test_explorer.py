@@ -5,17 +5,21 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as xml
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import perfgrid as pg
+from perfgrid.cli import explore
 from perfgrid.cli.explore import newest_result
+from perfgrid.engine.cache import recall
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.pages import grid
 from perfgrid.pictures.pages.explorer import AskedMarks, Explorer, first_question
@@ -94,7 +98,9 @@ def test_page_asks_only_its_server_and_has_the_csv_of_the_result(opened, explore
     assert page.complaints == []
 
 
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "dark"), ("phone", "light")])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("phone", "light"), pytest.param("desktop", "dark", marks=pytest.mark.slow)]
+)
 def test_no_overflow_and_no_barriers(opened, explorer, size, scheme):
     page = opened(explorer.address, size, scheme)
     page.get_by_label("Change a quantity").select_option("sequence_length")
@@ -132,6 +138,18 @@ def test_labels_of_strangers_are_text(opened, result):
         assert page.complaints == []
 
 
+def test_the_command_keeps_what_its_page_opens_with(study_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PERFGRID_CACHE", str(tmp_path))
+    interrupted = mock.Mock(**{"wait.side_effect": KeyboardInterrupt})  # the user's Ctrl-C
+    monkeypatch.setattr(explore, "threading", mock.Mock(Event=lambda: interrupted))
+    monkeypatch.setattr(explore, "sys", mock.Mock())
+    explore.explore_command(study_file, browser=False)
+    assert re.match(r"http://127\.0\.0\.1:\d+/\S+/  \(Ctrl-C ends it\)\n$", capsys.readouterr().out)
+    (kept,) = tmp_path.glob("explored-*.kept")
+    assert recall(kept.stem, explore._key(study_file, ["None"], None))["title"] == "Two models on two devices"
+
+
+@pytest.mark.slow  # two processes and two browsers
 def test_the_command_serves_what_it_knows_until_the_study_is_evaluated(opened, study_file, tmp_path):
     """A page of an earlier run is there at once; where its study names a file that changed it is loaded again."""
     environment = os.environ | {"PERFGRID_CACHE": str(tmp_path)}

@@ -25,8 +25,15 @@ def violations(page):
     return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param("desktop", "dark", marks=pytest.mark.slow),  # each size and each scheme is opened in every run
+        pytest.param("phone", "light", marks=pytest.mark.slow),
+    ],
+)
 def test_offline_without_requests_overflow_or_barriers(opened, report_file, size, scheme):
     page = opened(report_file.as_uri(), size, scheme, offline=True)
     for details in page.locator("details").all():

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
 from perfgrid.cli.main import COMMANDS, imported
+from tools.console import refreshed
 
 from .links import escaped, relative, table, trail
 
 ROOT = Path(__file__).parents[2]
 INDEX = "reference/commands/index.md"
+EXAMPLES = "docs/examples.md"
+
+
+@cache
+def examples_page() -> str:
+    """The page docs/examples.md with what its commands print now. RuntimeError where one fails."""
+    return refreshed((ROOT / EXAMPLES).read_text(encoding="utf-8"))
 
 
 def examples() -> dict[str, str]:
     """The console block of each command in docs/examples.md."""
-    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
-    sections = re.split(r"^## (.+)$", text, flags=re.M)
+    sections = re.split(r"^## (.+)$", examples_page(), flags=re.M)
     return {name.strip(): body.strip() for name, body in zip(sections[1::2], sections[2::2], strict=True)}
 
 

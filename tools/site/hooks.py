@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 
 from tools.site.api import api_pages  # noqa: E402
 from tools.site.catalog import catalog_pages  # noqa: E402
-from tools.site.commands import command_pages  # noqa: E402
+from tools.site.commands import EXAMPLES, command_pages, examples_page  # noqa: E402
 from tools.site.constraints import constraint_page  # noqa: E402
 from tools.site.formulas import formula_pages, glossary, lists  # noqa: E402
 from tools.site.links import rewritten  # noqa: E402
@@ -124,6 +124,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         page.meta["hide"] = ["toc"]
     if place == PAGE:
         markdown = with_quantities(markdown, place)
+    if f"docs/{place}" == EXAMPLES:
+        markdown = examples_page()
     source = _sources.get(place, f"docs/{place}")
     if place in _sources or Path(config.docs_dir, place).exists():
         known = {file: shown for shown, file in _sources.items()} | {f: p for f, p in BESIDE.items() if "." not in f}

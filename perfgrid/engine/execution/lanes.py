@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from perfgrid.engine.grid.plan import Quantity
 from perfgrid.engine.grid.space import Partition
-from perfgrid.engine.grid.tiles import ROWS, TileKey
+from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 
-if TYPE_CHECKING:
-    from .evaluation import Evaluation
+from .kernels import Call, Input
 
 BYTES_AT_ONCE = 2**30  # of all lanes together
 
@@ -34,6 +34,18 @@ class Tile:
     values: dict[str, jax.Array]
 
 
+class Ready(Protocol):
+    """What a lane reads of an evaluation."""
+
+    tiles: Tiles
+    dtype: np.dtype[Any]
+    quantities: dict[str, Quantity]
+    wanted: set[str]
+    cast: dict[str, np.ndarray]  # the quantities of the small stage that the grid reads, in its precision
+    calls: list[Call]
+    again: set[Input]  # those of the small stage that are handed over for every tile alike
+
+
 class Lane:
     """The arrays of one tile of an evaluation: the next tile of the lane overwrites them.
 
@@ -45,7 +57,7 @@ class Lane:
         self.buffers: dict[str, Any] = {}
         self.places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
 
-    def evaluate(self, evaluation: Evaluation, number: int) -> Tile:
+    def evaluate(self, evaluation: Ready, number: int) -> Tile:
         """The tile of this number. What does not change from the last one is not evaluated again."""
         buffers = self.buffers
         rows = evaluation.tiles.at(number)
@@ -72,7 +84,7 @@ class Lane:
         return Tile(number, rows, {n: v for n, v in values.items() if n in evaluation.wanted})
 
     def _hand_over(
-        self, evaluation: Evaluation, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]
+        self, evaluation: Ready, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]
     ) -> Any:
         """A small quantity for one tile; kept while the tiles do not move along its axes."""
         here = tuple(p for p, k in zip(place, key, strict=False) if k is ROWS)
@@ -115,7 +127,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_turn(evaluation: Evaluation, lanes: list[Lane], numbers: Iterable[int]) -> Iterator[Tile]:
+def in_turn(evaluation: Ready, lanes: list[Lane], numbers: Iterable[int]) -> Iterator[Tile]:
     """The tiles in the order of their numbers, some evaluated ahead; a lane goes on when its tile was looked at."""
     if len(lanes) == 1:
         yield from (lanes[0].evaluate(evaluation, number) for number in numbers)

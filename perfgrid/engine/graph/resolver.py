@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from .namespace import xp
 from .nodes import Graph, Node
 from .registry import Choice, Constraint, Formula, Registry, same
 from .selected import checked_where_read
+
+KEPT = 64  # graphs: one question asks for the same ones several times
+_Choices = tuple[tuple[str, str], ...]
+_Labels = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _least(*values: Any) -> Any:
@@ -240,7 +244,14 @@ def resolve(
     present. A given name hides a formula of the same name (an override). Quantities that are not needed are left out.
     Raises PerfgridError for an unknown, missing or cyclic quantity.
     """
-    return _ordered(_Names(registry, set(given), choices or {}, labels or {}), wanted)
+    return _resolved(registry, tuple(wanted), frozenset(given), _stated(choices), _listed(labels))
+
+
+@lru_cache(maxsize=KEPT)
+def _resolved(
+    registry: Registry, wanted: tuple[str, ...], given: frozenset[str], choices: _Choices, labels: _Labels
+) -> Graph:
+    return _ordered(_Names(registry, given, dict(choices), dict(labels)), wanted)
 
 
 def _ordered(names: _Names, wanted: Iterable[str]) -> Graph:
@@ -276,8 +287,15 @@ def resolve_checked(
     labels: Mapping[str, Sequence[str]] | None = None,
 ) -> Graph:
     """The graph of the wanted quantities with every constraint on them; arguments and errors as `resolve`."""
-    wanted, given, checked = tuple(wanted), set(given), registry.constraints()
-    names = _Names(registry, given, choices or {}, labels or {})
+    return _checked(registry, tuple(wanted), frozenset(given), _stated(choices), _listed(labels))
+
+
+@lru_cache(maxsize=KEPT)
+def _checked(
+    registry: Registry, wanted: tuple[str, ...], given: frozenset[str], choices: _Choices, labels: _Labels
+) -> Graph:
+    present, checked = dict(labels), registry.constraints()
+    names = _Names(registry, given, dict(choices), present)
     about = registry.subjects()
     meant = {name: names.meant(name) for name in about}
 
@@ -288,8 +306,16 @@ def resolve_checked(
         graph = _ordered(names, (*wanted, *(c.name for c in checked)))
         found = registry.constraints(evaluated(graph))
         if found == checked:
-            return replace(graph, nodes=checked_where_read(graph.nodes, wanted, labels or {}))
+            return replace(graph, nodes=checked_where_read(graph.nodes, wanted, present))
         checked = found
+
+
+def _stated(choices: Mapping[str, str] | None) -> _Choices:
+    return tuple((choices or {}).items())
+
+
+def _listed(labels: Mapping[str, Sequence[str]] | None) -> _Labels:
+    return tuple((name, tuple(of)) for name, of in (labels or {}).items())
 
 
 def replay(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:

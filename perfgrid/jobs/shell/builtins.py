@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .arithmetic import computed
 from .conditions import tested
@@ -14,9 +14,6 @@ from .parser import parsed
 from .scanner import NAME
 from .script import MANY, NEVER, UNREAD, Abandoned, Exit, Leaving
 from .state import Break, Continue, Return, State
-
-if TYPE_CHECKING:
-    from .execution import Shell
 
 Words = list[Any]
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*?\])?\+?=(.*)", re.DOTALL)
@@ -101,7 +98,7 @@ def _split_options(words: Words) -> tuple[str, Words]:
     return letters, rest[1:] if rest[:1] == ["--"] else rest
 
 
-def _declare(shell: Shell, words: Words, node: Simple) -> Any:
+def _declare(shell: State, words: Words, node: Simple) -> Any:
     letters, rest = _split_options(words[1:])
     command = words[0]
     if "f" in letters or "p" in letters or "F" in letters:
@@ -132,7 +129,7 @@ def _declare(shell: Shell, words: Words, node: Simple) -> Any:
     return True
 
 
-def _set_traits(shell: Shell, name: str, letters: str, command: str) -> None:
+def _set_traits(shell: State, name: str, letters: str, command: str) -> None:
     if "n" in letters and command != "export":  # another name for a variable: its own value is not read
         shell.forget([n for n, v in shell.script.held.items() if isinstance(v, (str, list)) and n.isidentifier()])
     if command == "export" or "x" in letters:
@@ -152,7 +149,7 @@ def _set_traits(shell: Shell, name: str, letters: str, command: str) -> None:
         shell.put(f"{name}: trait", "constant")
 
 
-def _unset(shell: Shell, words: Words, node: Simple) -> Any:
+def _unset(shell: State, words: Words, node: Simple) -> Any:
     letters, names = _split_options(words[1:])
     status: bool | None = True
     for name in names:
@@ -168,7 +165,7 @@ def _unset(shell: Shell, words: Words, node: Simple) -> Any:
     return status
 
 
-def _set(shell: Shell, words: Words, node: Simple) -> Any:
+def _set(shell: State, words: Words, node: Simple) -> Any:
     rest = words[1:]
     while rest and re.fullmatch(r"[-+][A-Za-z]+", rest[0]):
         letters = rest.pop(0)
@@ -184,7 +181,7 @@ def _set(shell: Shell, words: Words, node: Simple) -> Any:
     return True
 
 
-def _shift(shell: Shell, words: Words, node: Simple) -> Any:
+def _shift(shell: State, words: Words, node: Simple) -> Any:
     held, count = shell.script.held.get("@"), words[1] if len(words) > 1 else "1"
     if held is None:
         return None
@@ -199,7 +196,7 @@ def _shift(shell: Shell, words: Words, node: Simple) -> Any:
     return True
 
 
-def _read(shell: Shell, words: Words, node: Simple) -> Any:
+def _read(shell: State, words: Words, node: Simple) -> Any:
     """Names from a here-string; what files and pipes hold is not read."""
     letters, names = _split_options(words[1:])
     plain = re.sub(r"[-+r]", "", letters)
@@ -220,33 +217,33 @@ def _read(shell: Shell, words: Words, node: Simple) -> Any:
     return True
 
 
-def _names_unread(shell: Shell, words: Words, node: Simple) -> Any:
+def _names_unread(shell: State, words: Words, node: Simple) -> Any:
     """``mapfile``, ``getopts`` and others: what they set is not read."""
     shell.forget(name for name in words[1:] if NAME.fullmatch(name))
     return None
 
 
-def _printf(shell: Shell, words: Words, node: Simple) -> Any:
+def _printf(shell: State, words: Words, node: Simple) -> Any:
     if words[1:2] == ["-v"]:
         shell.forget(name for name in words[2:3] if NAME.fullmatch(name))
     return True
 
 
-def _let(shell: Shell, words: Words, node: Simple) -> Any:
+def _let(shell: State, words: Words, node: Simple) -> Any:
     found: int | None = 0
     for word in words[1:]:
         found = computed(word, shell)
     return None if found is None else found != 0
 
 
-def _eval(shell: Shell, words: Words, node: Simple) -> Any:
+def _eval(shell: State, words: Words, node: Simple) -> Any:
     text = " ".join(words[1:])
     if len(text) > 10_000 or not text.strip(UNREAD + " "):
         return None
     return shell.run(parsed(text, shell.where))
 
 
-def _source(shell: Shell, words: Words, node: Simple) -> Any:
+def _source(shell: State, words: Words, node: Simple) -> Any:
     file = words[1].rpartition("/")[2] if len(words) > 1 else ""
     text = shell.script.held.get(f"{file}: text")
     if isinstance(text, str):
@@ -255,12 +252,12 @@ def _source(shell: Shell, words: Words, node: Simple) -> Any:
     return "likely"
 
 
-def _bracket(shell: Shell, words: Words, node: Simple) -> Any:
+def _bracket(shell: State, words: Words, node: Simple) -> Any:
     return tested(shell, words[1:-1]) if words[-1] == "]" else False
 
 
 def _leave(kind: Callable[..., Leaving]) -> Callable[..., Any]:
-    def leave(shell: Shell, words: Words, node: Simple) -> Any:
+    def leave(shell: State, words: Words, node: Simple) -> Any:
         status: Any = words[1] == "0" if len(words) > 1 and words[1].isdecimal() else None
         if kind is Return and not shell.scopes:
             raise Exit(status)
@@ -270,7 +267,7 @@ def _leave(kind: Callable[..., Leaving]) -> Callable[..., Any]:
 
 
 def _leave_loop(kind: Callable[..., Leaving]) -> Callable[..., Any]:
-    def leave(shell: Shell, words: Words, node: Simple) -> Any:
+    def leave(shell: State, words: Words, node: Simple) -> Any:
         levels = int(words[1]) if len(words) > 1 and words[1].isdecimal() and len(words[1]) < 9 else 1
         if shell.loops:
             raise kind(None, min(levels, shell.loops))
@@ -279,26 +276,26 @@ def _leave_loop(kind: Callable[..., Leaving]) -> Callable[..., Any]:
     return leave
 
 
-def _shopt(shell: Shell, words: Words, node: Simple) -> Any:
+def _shopt(shell: State, words: Words, node: Simple) -> Any:
     for word in words[1:]:
         if not word.startswith("-"):
             shell.put(f"shopt {word}", "-u" not in words)
     return True
 
 
-def _exec(shell: Shell, words: Words, node: Simple) -> Any:
+def _exec(shell: State, words: Words, node: Simple) -> Any:
     """Redirections, or a program in place of the script, which ends."""
     if len(words) == 1:
         return True
-    shell._external(node, words)
+    shell.external(node, words)
     raise Exit(None)
 
 
-def _again(shell: Shell, words: Words, node: Simple) -> Any:
+def _again(shell: State, words: Words, node: Simple) -> Any:
     """``builtin`` and ``command`` before another one."""
     rest = words[1:]
     if not rest or rest[0].startswith("-") or rest[0] not in TABLE:
-        return shell._external(node, words)
+        return shell.external(node, words)
     return TABLE[rest[0]](shell, rest, node)
 
 

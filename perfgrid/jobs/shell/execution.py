@@ -33,18 +33,12 @@ from .nodes import (
 )
 from .parser import DECLARES, parsed
 from .programs import Programs
-from .script import NEVER, UNREAD, Abandoned, Exit, Leaving, Script
+from .script import NEVER, UNREAD, Abandoned, Exit, Leaving
 from .state import MOST_NESTED, Return, Unclear
 
 
 class Shell(Loops, Programs):
     """The commands of a script over its state."""
-
-    def __init__(self, script: Script, where: str, **options: int):
-        super().__init__(script, where, **options)
-        self.given: list[dict[str, bool]] = []  # variables before calls of functions, and whether these declare them
-        self.redeclared: set[str] = set()  # those of the last call that it declares
-        self.scopes: list[dict[str, tuple[Any, int]]] = []  # of functions: local name -> value before, open branches
 
     def read(self, text: str) -> None:
         """Take in a text. PerfgridError for what is no script."""
@@ -171,7 +165,7 @@ class Shell(Loops, Programs):
             return self._ended(self._assigned(node))
         function = self.script.held.get(f"{name}()")
         if function is None and name not in builtins.TABLE:
-            return self._ended(self._external(node, words))
+            return self._ended(self.external(node, words))
         before = self._before(node)
         given = {name: self.script.held.get(name, NEVER) for name in before}
         self.redeclared = set()

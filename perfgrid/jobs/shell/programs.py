@@ -32,7 +32,7 @@ class Programs(Branches):
         """Take in a text. PerfgridError for what is no script."""
         raise NotImplementedError
 
-    def _external(self, node: Simple, words: list[str]) -> Any:
+    def external(self, node: Simple, words: list[str]) -> Any:
         """Take in a command that is a program."""
         environment = self._environment(node)
         texts = [joined(self, one.word, long=True) for one in node.redirections if one.operator == "<<"]

@@ -10,7 +10,7 @@ from perfgrid.engine.errors import PerfgridError, shortened
 
 from .arithmetic import computed
 from .assigned import EVERY, assigned_by
-from .nodes import Command, Function
+from .nodes import Command, Function, Simple
 from .script import MANY, NEVER, UNREAD, Leaving, Script
 
 LONGEST_WORD = 10_000
@@ -61,9 +61,16 @@ class State:
         self.doubts = 0  # branches and functions of which it is not known whether they run
         self.checking = 0  # conditions, in which a failure does not end the script
         self.depth, self.turns, self.loops = 0, 0, 0
+        self.given: list[dict[str, bool]] = []  # variables before calls of functions, and whether these declare them
+        self.redeclared: set[str] = set()  # those of the last call that it declares
+        self.scopes: list[dict[str, tuple[Any, int]]] = []  # of functions: local name -> value before, open branches
 
     def run(self, node: Command) -> Any:
         """Run a command; its status is True, False, "likely" or None (not known)."""
+        raise NotImplementedError
+
+    def external(self, node: Simple, words: list[str]) -> Any:
+        """Take in a command that is a program."""
         raise NotImplementedError
 
     def charge(self, amount: int) -> None:
