@@ -340,4 +340,5 @@ def print_assumed(lines: Sequence[str]) -> None:
     """What a question left open, and by which option it is stated."""
     for line in lines:
         option, _, value = line.partition(": ")
-        out.print(f"Assumed: {value} ({'--' if option.isalpha() else ''}{option})")
+        named = "--" if option.replace("-", "").isalpha() else ""
+        out.print(f"Assumed: {value} ({named}{option})")

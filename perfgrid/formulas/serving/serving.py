@@ -160,10 +160,12 @@ def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
 
 
 @constraint(
-    kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
+    kind="exceeds",
+    reason="requests arrive faster than the largest batch that fits serves them at largest_load",
+    source="little1961",
 )
 def arrivals_are_served(arrival_rate, arrival_limit):
-    """The arrival rate stays below the capacity of the largest batch."""
+    """The arrival rate stays below the part ``largest_load`` of what the largest batch serves."""
     return arrival_rate <= arrival_limit * (1 + 1e-6)
 
 
