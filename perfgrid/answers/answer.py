@@ -49,19 +49,20 @@ def answered(
     details: str = "",
     question: Mapping[str, Any] | None = None,
     origins: Mapping[str, Origin] | None = None,
+    fleet: bool = False,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
     the heading says beside the title of the study, which a user may change; ``question``: it as plain values;
-    ``origins`` of its inputs, as of `ledger`.
+    ``origins`` of its inputs, as of `ledger`; ``fleet``: as of `groups`.
     """
     study = build_study(content, "the question", asked.catalog)
     stated = _named(asked, study.file.workload, origins or {}, study.implied)
     known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
-    of = groups(study, objective, least, weighed, against)
+    of = groups(study, objective, least, weighed, against, fleet)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
     labels = {name: list(dict.fromkeys(own)) for name, own in labels.items() if name == SYSTEM or not weighed}
@@ -101,7 +102,7 @@ def answered(
         "sense": "minimize" if least else "maximize",
     }
     about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
-    about |= {"designs_searched": study.space.points}
+    about |= {"designs_searched": sum(group.designs for group in of.values())}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}

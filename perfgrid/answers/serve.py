@@ -12,8 +12,10 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .budgets import budget_axis
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, objective, plain, powers, question, stated
+from .search import BUDGET
 from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
@@ -199,6 +201,8 @@ def serve(
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
+    if (budgets := budget_axis(asked)) is not None:
+        axes[BUDGET] = budgets
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
     words += [precision] if precision is not None else []
     words += ["lengths that vary"] if varied else []
@@ -240,11 +244,16 @@ def serve(
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     sizes = origin("--devices", devices, "those that are tried")
-    origins |= of_all((axis for axis in axes if axis not in ("model", "system")), sizes)
+    origins |= of_all(
+        [*(axis for axis in axes if axis not in ("model", "system")), *(budgets or {"zip": ()})["zip"]], sizes
+    )
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
+    fleet = rate is not None and devices is None and (decisive, least) in ((COST, True), (PER_DEVICE, False))
     details, whole = ", ".join(words), asked.stated("inference", **values)
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
+    return answered(
+        asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins, fleet
+    )
 
 
 def load_of(largest_load: float | str | None, rate: object) -> float:

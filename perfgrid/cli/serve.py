@@ -99,7 +99,13 @@ def serve_command(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
             | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
-            | {"largest_load": largest_load, "clients": clients, "precision": precision, "topology": topology, "engine": engine}
+            | {
+                "largest_load": largest_load,
+                "clients": clients,
+                "precision": precision,
+                "topology": topology,
+                "engine": engine,
+            }
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
             launcher,

@@ -1,0 +1,41 @@
+"""The prompt tokens of an iteration, which a serving question searches where nobody states them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfgrid.catalog import load_catalog
+from perfgrid.study.tables import usual_entries
+
+from .question import Question
+
+TOKENS, SEQUENCES = "prefill_chunk_tokens", "batch_limit"
+TRIED = (256, 512, 1024, 2048)  # beside the engine's default
+WHOLE = 2**17  # tokens: an engine with this limit or more has none
+
+
+def budget_axis(asked: Question) -> dict[str, Any] | None:
+    """The axis of what an iteration may hold, the engine's default first; None where it is not searched.
+
+    That is where the question or a catalog file of the user states an engine's policy, systems have several engines,
+    and the engine cuts no prompts. An engine that mixes prompts and steps runs at most as many sequences as an
+    iteration has tokens [vllm2026arguments].
+    """
+    engines = (
+        {asked.software}
+        if asked.software
+        else set(usual_entries(asked.catalog, asked.devices, "inference")["software"])
+    )
+    name = engines.pop()
+    built_in = load_catalog().tables["software"].get(str(name))
+    policy = asked.catalog.entry("software", str(name)).values
+    if engines or built_in is None or built_in.values != policy or not policy["chunked_prompts"]:
+        return None
+    default, most = int(policy[TOKENS]), int(policy[SEQUENCES])
+    if default >= WHOLE:
+        return None
+    tokens = [default, *(count for count in TRIED if count != default)]
+    columns = {TOKENS: tokens}
+    if not policy["prefill_first"]:
+        columns[SEQUENCES] = [min(most, count) for count in tokens]
+    return {"labels": tokens, "zip": columns}
