@@ -75,7 +75,7 @@ def serve_pools(
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
     asked_lengths = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
     (prompt, output), lengths = lengths_of(*asked_lengths)
-    load = load_of(largest_load, rate)
+    load = load_of(largest_load, clients)
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     precision = None if precision is None else format_of(precision)[0]
     devices = stated(devices, "devices", "devices")

@@ -15,10 +15,10 @@ import xarray as xr
 from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
 from perfgrid.engine.grid.space import Space
-from perfgrid.engine.reductions.argmin import ranked
+from perfgrid.engine.reductions.argmin import nearest_first, ranked
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluated
-from perfgrid.study.file import CLUSTER_SIZE, ties_of
+from perfgrid.study.file import CLUSTER_SIZE, Ties, ties_of
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 from perfgrid.study.where import filtered
@@ -28,6 +28,7 @@ SYSTEM, LAYOUT = "system", "parallelism"
 BUDGET = "token_budget"  # axis of the prompt tokens of an iteration, the engine's default first
 EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
 MEMORY, NO_BATCH = "fits_memory", "batch_can_be_chosen"  # constraints that fewer prompt tokens may help to keep
+ROUNDING = 1e-6  # relative difference of values that are called equal
 NEARLY = 1.1  # memory over that of a device: of what a smaller workspace may make room for
 DEGREES = ("tp", "cp", "pp", "ep", "etp")  # of layouts that differ in nothing but the number of replicas
 FLEETS = (64, 128, 256)  # devices up to which all sizes are tried, until some serve
@@ -45,6 +46,15 @@ class Miss:
     objective: float
     remedy: str = ""  # the label that makes it feasible at the least loss
     remedied: float = np.nan  # the objective then
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A design that is better than the chosen one by a part of the objective, and what the chosen one has less of."""
+
+    index: Index
+    gain: float
+    decisive: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class Group:
     objective: str
     least: bool
     limits: Mapping[str, tuple[str, str]]  # constraint -> value and limit that it compares
-    ties: str | None = None  # of which the least decides between equal designs
+    ties: Ties
 
     @property
     def grid(self) -> xr.Dataset:
@@ -142,12 +152,33 @@ class Group:
         own = np.concatenate([np.asarray(b.rows[LAYOUT])[np.indices(b.shape)[place].reshape(-1)] for b in self.blocks])
         return np.isin(layouts, own[good])
 
-    def best(self, count: int) -> list[Index]:
-        """The best designs, best first, as rows of the study's axes."""
+    @cached_property
+    def order(self) -> np.ndarray:
+        """The designs without a violated constraint, best first."""
         found = np.flatnonzero(self.possible)
         score = self.score[found]
-        score = score if self.ties is None else ranked(score, self.spread(self.ties)[found])
-        return [self.index(int(design)) for design in found[np.argsort(score, kind="stable")][:count]]
+        if self.ties.exact is not None:
+            score = ranked(score, self.spread(self.ties.exact)[found])
+        if self.ties.within is not None:
+            others = [self.spread(name)[found] for name in self.ties.by]
+            return found[nearest_first(score, others, self.ties.within)]
+        return found[np.argsort(score, kind="stable")]
+
+    def best(self, count: int) -> list[Index]:
+        """The best designs, best first, as rows of the study's axes."""
+        return [self.index(int(design)) for design in self.order[:count]]
+
+    def passed_over(self) -> PassedOver | None:
+        """The design of the best objective, where one that is nearly as good is chosen instead."""
+        if self.ties.within is None or not len(self.order):
+            return None
+        chosen = int(self.order[0])
+        first = int(self.order[np.argmin(self.score[self.order])])
+        gain = abs(self.score[first] / self.score[chosen] - 1)
+        if gain <= ROUNDING:
+            return None
+        decisive = next(n for n in self.ties.by if self.spread(n)[chosen] < self.spread(n)[first])
+        return PassedOver(self.index(first), float(gain), decisive)
 
     def frontier(self, against: str) -> list[Index]:
         """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""
@@ -220,12 +251,13 @@ def groups(
     sides = limits_of(study)
     ties = ties_of(study.file.best, objective)
     wanted = dict.fromkeys(
-        (objective, against or objective, ties or objective, *(side for pair in sides.values() for side in pair))
+        (objective, against or objective, *ties.by, *(side for pair in sides.values() for side in pair))
     )
-    evaluation = Evaluated(asking(study, list(wanted)), fleet)
+    shown = {name for axis in study.space.axes for name in axis.shown}
+    evaluation = Evaluated(asking(study, [name for name in wanted if name not in shown]), fleet)
     sizes, systems = evaluation.sizes, evaluation.space.axes[evaluation.axes.index(SYSTEM)].labels.tolist()
     first = evaluation.block(**{BUDGET: [0], LAYOUT: np.flatnonzero(sizes <= evaluation.bounds[0])})
-    units = {name: str(first.grid[name].attrs.get("units", "1")) for name in wanted}
+    units = {name: str(first.grid[name].attrs.get("units", "1")) for name in wanted if name not in shown}
     limits = {name: pair for name, pair in sides.items() if units[pair[0]] == units[pair[1]] != "1"}
     found = {}
     for i, system in enumerate(systems):

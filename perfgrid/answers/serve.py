@@ -20,6 +20,8 @@ from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
+STAGES = "pp"
+NEARLY_EQUAL = 0.01  # of the objective: less than the error of any prediction
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
@@ -48,7 +50,7 @@ PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
 LARGEST_LOAD = 0.9  # of a recommended design: near its capacity a few percent decide whether a queue grows without end
-SPARE = f"a design serves the rate at {LARGEST_LOAD:.0%} of its capacity or less"
+SPARE = f"a design is loaded to {LARGEST_LOAD:.0%} of its capacity at most"
 MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
 
 
@@ -116,7 +118,8 @@ def serve(
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
     largest_load
-        Largest part of its capacity at which a design serves the rate. Default: 0.9.
+        Largest part of its capacity at which a design serves the rate; without one, of the room that iterations have
+        for prompts. Default: 0.9.
 
     Returns
     -------
@@ -135,7 +138,7 @@ def serve(
     output = cast(int | None, stated(output, "output_tokens", "output"))
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     requests = stated(requests, "loop_requests", "requests")
-    load = load_of(largest_load, rate)
+    load = load_of(largest_load, clients)
     named, precision = precision, None if precision is None else format_of(precision)[0]
     of_precision = "--precision" if named == precision else f"--precision {named}"
     origins: dict[str, Origin] = {
@@ -192,7 +195,7 @@ def serve(
     elif clients is not None:
         parameters |= {"batch_rule": "clients", "loop_requests": PER_CLIENT * clients if requests is None else requests}
     else:
-        parameters |= {"batch_rule": "concurrency"}
+        parameters |= {"batch_rule": "concurrency", "largest_load": load}
     parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
     varied = _variations(variation, arriving)
     parameters |= varied
@@ -223,7 +226,8 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
-            **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
+            "ties": [STAGES, *([LATENCY] if decisive != LATENCY else [])],
+            "within": NEARLY_EQUAL,
         },
     }
     weights, cache = asked.published_formats, parameters["kv_precision"]
@@ -235,33 +239,31 @@ def serve(
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
-    if rate is not None and largest_load is None:
+    if clients is None and largest_load is None:
         assumed["largest-load"] = SPARE
     values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
     values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
-    values |= {"largest_load": load} if rate is not None else {}
+    values |= {"largest_load": load} if clients is None else {}
     values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     sizes = origin("--devices", devices, "those that are tried")
-    origins |= of_all(
-        [*(axis for axis in axes if axis not in ("model", "system")), *(budgets or {"zip": ()})["zip"]], sizes
-    )
+    searched = [*(axis for axis in axes if axis not in ("model", "system")), *(budgets["zip"] if budgets else ())]
+    origins |= of_all(searched, sizes)
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
     fleet = rate is not None and devices is None and (decisive, least) in ((COST, True), (PER_DEVICE, False))
     details, whole = ", ".join(words), asked.stated("inference", **values)
-    return answered(
-        asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins, fleet
-    )
+    how = asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins, fleet
+    return answered(*how)
 
 
-def load_of(largest_load: float | str | None, rate: object) -> float:
-    """The largest load of a question. PerfgridError without a rate, and for one that is not above 0 and at most 1."""
+def load_of(largest_load: float | str | None, clients: object) -> float:
+    """The largest load of a question. PerfgridError with clients, and for one that is not above 0 and at most 1."""
     if largest_load is None:
         return LARGEST_LOAD
-    if rate is None:
-        raise PerfgridError("a largest load needs the rate of requests")
+    if clients is not None:
+        raise PerfgridError("clients wait for their answers: a largest load is for a rate, or for a queue without end")
     load = stated(largest_load, "largest_load", "largest-load")
     if isinstance(load, bool) or not isinstance(load, int | float) or not 0 < load <= 1:
         raise PerfgridError(f"a largest load is a number above 0 and at most 1, found {largest_load!r:.40}")

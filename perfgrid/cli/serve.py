@@ -55,7 +55,7 @@ def serve_command(
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
     largest_load: Annotated[
-        str | None, Option(help="Largest part of its capacity at which a design serves the rate. Default: 0.9.")
+        str | None, Option(help="Largest part of its capacity to which a design is loaded. Default: 0.9.")
     ] = None,
     clients: Annotated[str | None, Option(help="Clients that ask again when they have their answer.")] = None,
     requests: Annotated[str | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
