@@ -14,28 +14,27 @@ TRIED = (256, 512, 1024, 2048)  # beside the engine's default
 WHOLE = 2**17  # tokens: an engine with this limit or more has none
 
 
-def budget_axis(asked: Question) -> dict[str, Any] | None:
-    """The axis of what an iteration may hold, the engine's default first; None where it is not searched.
+def budget_axis(asked: Question, places: bool) -> tuple[dict[str, Any] | None, str | None]:
+    """The axis of what an iteration may hold, the engine's default first, and a condition on its designs.
 
-    That is where the question or a catalog file of the user states an engine's policy, systems have several engines,
-    and the engine cuts no prompts. An engine that mixes prompts and steps runs at most as many sequences as an
-    iteration has tokens [vllm2026arguments].
+    Nothing is searched where the question or a catalog file of the user states an engine's policy, where systems have
+    several engines, and where the engine cuts no prompts. An engine that mixes prompts and steps runs at most as many
+    sequences as an iteration has tokens [vllm2026arguments]: so many ``places`` a replica has; without them, those
+    that are stated are excluded beyond that.
     """
-    engines = (
-        {asked.software}
-        if asked.software
-        else set(usual_entries(asked.catalog, asked.devices, "inference")["software"])
-    )
+    usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
+    engines = {asked.software} if asked.software else set(usual)
     name = engines.pop()
     built_in = load_catalog().tables["software"].get(str(name))
     policy = asked.catalog.entry("software", str(name)).values
     if engines or built_in is None or built_in.values != policy or not policy["chunked_prompts"]:
-        return None
+        return None, None
     default, most = int(policy[TOKENS]), int(policy[SEQUENCES])
     if default >= WHOLE:
-        return None
+        return None, None
     tokens = [default, *(count for count in TRIED if count != default)]
     columns = {TOKENS: tokens}
-    if not policy["prefill_first"]:
+    if places and not policy["prefill_first"]:
         columns[SEQUENCES] = [min(most, count) for count in tokens]
-    return {"labels": tokens, "zip": columns}
+    mixed = not places and not policy["prefill_first"]
+    return {"labels": tokens, "zip": columns}, f"batch <= dp * {TOKENS}" if mixed else None

@@ -204,8 +204,8 @@ def serve(
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
-    if (budgets := budget_axis(asked)) is not None:
-        axes[BUDGET] = budgets
+    budgets, condition = budget_axis(asked, arriving)
+    axes |= {} if budgets is None else {BUDGET: budgets}
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
     words += [precision] if precision is not None else []
     words += ["lengths that vary"] if varied else []
@@ -221,6 +221,7 @@ def serve(
         "workload": "inference",
         "outputs": asked.outputs(decisive, *OUTPUTS, *(percentiles if arriving else ())),
         "dtype": "float64",
+        **({} if condition is None else {"where": condition}),
         "axes": axes,
         "workload_parameters": parameters,
         "best": {
