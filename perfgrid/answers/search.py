@@ -30,7 +30,8 @@ EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
 MEMORY, NO_BATCH = "fits_memory", "batch_can_be_chosen"  # constraints that fewer prompt tokens may help to keep
 ROUNDING = 1e-6  # relative difference of values that are called equal
 NEARLY = 1.1  # memory over that of a device: of what a smaller workspace may make room for
-DEGREES = ("tp", "cp", "pp", "ep", "etp")  # of layouts that differ in nothing but the number of replicas
+STAGES = "pp"
+DEGREES = ("tp", "cp", STAGES, "ep", "etp")  # of layouts that differ in nothing but the number of replicas
 FLEETS = (64, 128, 256)  # devices up to which all sizes are tried, until some serve
 Index = tuple[int, ...]  # rows of every axis of the study
 
@@ -277,6 +278,7 @@ class Evaluated:
         self.axes = study_axes(study.space)
         layouts = study.space.axes[self.axes.index(LAYOUT)]
         self.sizes = np.asarray(layouts.columns[CLUSTER_SIZE]).astype(int)
+        self.stages = np.asarray(layouts.columns[STAGES]).astype(int)
         degrees = [np.asarray(layouts.columns[name]).astype(int) for name in DEGREES if name in layouts.columns]
         self.kinds = np.unique(np.stack(degrees), axis=1, return_inverse=True)[1].reshape(-1)
         self.budgets = len(study.space.axes[self.axes.index(BUDGET)]) if BUDGET in self.axes else 1
@@ -301,7 +303,7 @@ class Evaluated:
         if self.budgets == 1:
             return group
         layouts = np.unique(np.concatenate([block.rows[LAYOUT] for block in group.blocks]))
-        layouts = layouts[group.promising(layouts)]
+        layouts = layouts[group.promising(layouts) & (self.stages[layouts] == 1)]  # pipelines keep the first budget
         sizes = self.sizes[layouts]
         if not self.fleet:
             return self._with_budgets(group, system, layouts)

@@ -15,12 +15,11 @@ from .answer import answered
 from .budgets import budget_axis
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, objective, plain, powers, question, stated
-from .search import BUDGET
+from .search import BUDGET, STAGES
 from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
-STAGES = "pp"
 NEARLY_EQUAL = 0.01  # of the objective: less than the error of any prediction
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"

@@ -176,8 +176,9 @@ def concurrency_wanted_batch(batch):
     return batch
 
 
-@formula(unit="1", source="agrawal2024sarathi")
-def batch_limit_of_prompts(prompt_bound_batch, largest_load):
+@alternative(of="prompted_batch", by="batch_rule", label="concurrency", unit="1", source="agrawal2024sarathi",
+             others={("given", "memory", "run", *MOVING): 0.0})  # fmt: skip
+def concurrency_prompted_batch(prompt_bound_batch, largest_load):
     """Sequences for whose prompts iterations have room at the largest load; beyond a load of 1 prompts queue for it."""
     return largest_load * prompt_bound_batch
 
@@ -187,9 +188,9 @@ def batch_limit_of_prompts(prompt_bound_batch, largest_load):
     reason="iterations have no room for the prompts of so many sequences at largest_load: fewer run",
     source="agrawal2024sarathi",
 )
-def prompts_keep_up(wanted_batch, batch_limit_of_prompts):
+def prompts_keep_up(wanted_batch, prompted_batch):
     """Prompts are computed as fast as the stated number of sequences needs."""
-    return wanted_batch <= batch_limit_of_prompts * (1 + 1e-6)
+    return wanted_batch <= prompted_batch * (1 + 1e-6)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
