@@ -92,8 +92,7 @@ DEEPSEEK = [
     for load, pools in (
         ({"devices": 64}, False),
         ({"rate": 20.0}, False),
-        ({"clients": 600, "devices": 64, "requests": 60_000}, False),
-        ({"clients": 600, "devices": 128, "requests": 60_000}, False),
+        ({"clients": 600, "devices": 128 if "h200" in device else 64, "requests": 12_000}, False),
         ({"rate": 20.0, "devices": 64}, True),
         ({"clients": 600, "devices": 64}, True),
     )
