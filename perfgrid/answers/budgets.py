@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from perfgrid.study.tables import usual_entries
 
@@ -27,7 +27,7 @@ def budget_axis(asked: Question, places: bool) -> tuple[dict[str, Any] | None, s
     name = engines.pop()
     entry = asked.catalog.entry("software", str(name))
     policy, own = entry.values, {TOKENS, SEQUENCES} & {*entry.stated}
-    default, most = int(policy[TOKENS]), int(policy[SEQUENCES])
+    default, most = (int(cast(float, policy[name])) for name in (TOKENS, SEQUENCES))
     if engines or own or not policy["chunked_prompts"] or default >= WHOLE:
         return None, None
     tokens = [default, *(count for count in TRIED if count != default)]
