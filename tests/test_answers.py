@@ -131,10 +131,10 @@ def test_a_rate_that_no_design_serves_is_set_against_what_the_nearest_serves(tmp
     near = found.sel(limit="arrivals_are_served").squeeze()
     assert not found["found"].any()
     assert (near["limit_units"].item(), near["near_miss_value"].item()) == ("1/s", 50)
-    content = tomllib.loads(found.attrs["study"]) | {"outputs": ["largest_request_rate", "arrivals_are_served"]}
+    content = tomllib.loads(found.attrs["study"]) | {"outputs": ["arrival_limit", "arrivals_are_served"]}
     grid = pg.evaluate(build_study({k: v for k, v in content.items() if k != "best"}, "again"))
     assert not grid["arrivals_are_served"].any()
-    legal = grid["largest_request_rate"].where(grid["batch_can_be_chosen"] & grid["stages_have_layers"])
+    legal = grid["arrival_limit"].where(grid["batch_can_be_chosen"] & grid["stages_have_layers"])
     assert near["near_miss_limit"].item() == legal.max().item() < 50
     words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "4,8", "--rate", 50)
     done = perfgrid(*words, folder=tmp_path)
@@ -166,8 +166,8 @@ def test_the_frontier_holds_what_no_other_design_beats_and_the_limit_allows(offe
             found = zip(edge["frontier_" + PER_DEVICE].values, edge["frontier_" + PER_USER].values, strict=True)
             assert {(d, u) for d, u in found if np.isfinite(d)} == best
             assert min(u for _, u in best) >= 50
-            assert edge["frontier_" + PER_DEVICE].values[0] == edge[PER_DEVICE].item()
-            assert edge["frontier_batch"].values[0] == edge["batch"].item()
+            most = edge["frontier_" + PER_DEVICE].values[0]
+            assert most * 0.99 <= edge[PER_DEVICE].item() <= most  # of nearly equal ones the simpler or faster is best
 
 
 def test_a_rate_has_no_frontier(served):

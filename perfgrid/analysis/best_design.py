@@ -176,7 +176,8 @@ def _winners(
             some, [*over, CLUSTER_SIZE], objective, least, {}, 1, SEARCH_TILE_POINTS, progress
         ).squeeze()
         return
-    others = set(what.data_vars) - {objective, ties_of(_objective(what), objective), *constraints_of(what, objective)}
+    ties = ties_of(_objective(what), objective).by
+    others = set(what.data_vars) - {objective, *ties, *constraints_of(what, objective)}
     needed = what.drop_vars(others).isel(dict(rows))
     every = [name for name in (*over, what.attrs.get(GROUPED)) if name is not None]
     for cut in Tiles.cut(tuple(len(kept) for kept in rows.values()), PART).rows():

@@ -13,7 +13,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
-from perfgrid.engine.reductions.argmin import ranked
+from perfgrid.engine.reductions.argmin import nearest_first, ranked
 from perfgrid.results.factored import selected
 from perfgrid.results.provenance import GROUPED, stated_best
 from perfgrid.study.file import chosen_along, ties_of
@@ -53,8 +53,10 @@ def _without_reasons(winners: xr.Dataset) -> xr.Dataset:
 
 def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
     possible, score = feasible(dataset, of=objective), dataset[objective] if least else -dataset[objective]
-    if (ties := ties_of(stated_best(dataset.attrs), objective)) in dataset:
-        score = xr.apply_ufunc(ranked, score.astype(float), dataset[ties])
+    ties = ties_of(stated_best(dataset.attrs), objective)
+    held = all(name in dataset for name in ties.by)
+    if ties.exact is not None and held:
+        score = xr.apply_ufunc(ranked, score.astype(float), dataset[ties.exact])
     score = score.where(possible & np.isfinite(score), np.inf)
     others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
     constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there
@@ -63,11 +65,21 @@ def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> 
     score = score.transpose(*groups, *over)
     flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
     winner = np.argmin(flat, axis=-1)
+    if ties.within is not None and held:
+        others = [_flat(dataset[name], score, len(groups)) for name in ties.by]
+        chosen = [nearest_first(flat[i], [o[i] for o in others], ties.within)[0] for i in np.ndindex(flat.shape[:-1])]
+        winner = np.reshape(chosen, flat.shape[:-1])
     found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
     rows = np.unravel_index(winner, [score.sizes[d] for d in over] or [1])  # without axes a point is its own group
     index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=False)}
     exists = xr.DataArray(found, dims=groups)
     return _explained(masked(lawful(dataset.isel(index)), exists, over), dataset, over, objective, exists)
+
+
+def _flat(values: xr.DataArray, like: xr.DataArray, groups: int) -> np.ndarray:
+    """Values on the dimensions of another array: those of groups, and the others as one."""
+    whole = values.broadcast_like(like).transpose(*like.dims).values
+    return whole.reshape(*whole.shape[:groups], -1)
 
 
 def _explained(

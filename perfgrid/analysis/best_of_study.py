@@ -16,18 +16,19 @@ from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_co
 from perfgrid.engine.grid.dataset import labelled_values
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.engine.reductions.argmin import Winners, points_plan
+from perfgrid.engine.reductions.argmin import Winners, nearest_first, points_plan
 from perfgrid.engine.reductions.infeasibility import Forbidden
 from perfgrid.engine.reductions.preselection import BestSearch
 from perfgrid.results.memory import POINTS_AT_ONCE
 from perfgrid.results.provenance import given_quantities, origin_of
-from perfgrid.study.file import CLUSTER_SIZE, chosen_along, ties_of
+from perfgrid.study.file import CLUSTER_SIZE, Ties, chosen_along, ties_of
 from perfgrid.study.selection import reaching, selected
 from perfgrid.study.study import Study
 
 from .best_of_result import forbidding, lawful, masked
 
 RANK = "rank"  # dimension of several best designs of one group
+MOST_NEAR = 1024  # best designs of a group among which ties are looked for
 MOST_RANKED = 1_000_000  # designs of all groups: a table, where a grid is meant to be searched
 
 
@@ -55,6 +56,7 @@ def best_of_study(
         )
     plan = replace(study, space=space).plan()  # names outputs that cannot be computed before any work
     enable_compilation_cache()
+    ties = ties_of(study.file.best, objective)
     search = BestSearch(
         study.registry,
         space,
@@ -66,9 +68,13 @@ def best_of_study(
         study.file.dtype,
         tile_points,
         progress,
-        ties=ties_of(study.file.best, objective),
+        ties=ties.exact,
     )
-    found = _labelled(study, plan, search, search.winners(int(count)), over, at)
+    looked = int(count) if ties.within is None else max(int(count), min(MOST_NEAR, MOST_RANKED // max(groups, 1)))
+    winners = search.winners(looked)
+    if ties.within is not None:
+        winners = _nearly_equal(study, plan.study_space, winners, objective, least, ties, int(count))
+    found = _labelled(study, plan, search, winners, over, at)
     return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)
 
 
@@ -114,6 +120,32 @@ def at_points(study: Study, space: Space, wanted: Sequence[str], places: Sequenc
         parts.append(named if "point" in named.dims else named.expand_dims(point=len(some[0])))
     whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
     return whole
+
+
+def _nearly_equal(
+    study: Study, space: Space, winners: Winners, objective: str, least: bool, ties: Ties, count: int
+) -> Winners:
+    """The best designs of every group, those within a part of the best by other quantities: of as many as are given."""
+    shape, given = winners.found.shape, winners.found
+    if not given.any():
+        return replace(winners, index=tuple(rows[..., :count] for rows in winners.index), found=given[..., :count])
+    points = [rows[given] for rows in winners.index]
+    shown = {
+        name: axis.columns[name][rows] for axis, rows in zip(space.axes, points, strict=True) for name in axis.shown
+    }
+    values = at_points(study, space, [name for name in (objective, *ties.by) if name not in shown], points)
+
+    def placed(name: str) -> np.ndarray:
+        whole = np.full(shape, np.inf)
+        found = shown[name] if name in shown else values[name].values
+        whole[given] = np.broadcast_to(found, int(given.sum())) * (-1 if name == objective and not least else 1)
+        return whole.reshape(-1, shape[-1])
+
+    score, *others = map(placed, (objective, *ties.by))
+    order = [nearest_first(one, [own[i] for own in others], float(ties.within or 0)) for i, one in enumerate(score)]
+    kept = np.reshape(order, shape)[..., :count]
+    index = tuple(np.take_along_axis(rows, kept, axis=-1) for rows in winners.index)
+    return replace(winners, index=index, found=np.take_along_axis(given, kept, axis=-1))
 
 
 def _none_found(

@@ -30,7 +30,7 @@ from .number_text import label_text
 
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone
-    *("batch_rule", "batch", "request_rate", "loop_requests", "equal_lengths"),
+    *("batch_rule", "batch", "request_rate", "largest_load", "loop_requests", "equal_lengths"),
     *("length_distribution", "prompt_variation"),
     *("time_to_first_token_limit", "time_per_output_token_limit", "transfer_by_layer", "decode_yields_first"),
 )

@@ -26,7 +26,7 @@ from .amounts import FOLLOWS, taken_of_model
 from .effects import without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question, option_of
-from .screen import FRONT, LABEL, NEAR, Answer
+from .screen import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
 from .search import LAYOUT, SYSTEM, Group, Index, groups
 from .stacks import stacks_alike
 
@@ -49,19 +49,20 @@ def answered(
     details: str = "",
     question: Mapping[str, Any] | None = None,
     origins: Mapping[str, Origin] | None = None,
+    fleet: bool = False,
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
     ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
     the heading says beside the title of the study, which a user may change; ``question``: it as plain values;
-    ``origins`` of its inputs, as of `ledger`.
+    ``origins`` of its inputs, as of `ledger`; ``fleet``: as of `groups`.
     """
     study = build_study(content, "the question", asked.catalog)
     stated = _named(asked, study.file.workload, origins or {}, study.implied)
     known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
-    of = groups(study, objective, least, weighed, against)
+    of = groups(study, objective, least, weighed, against, fleet)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
     labels = {name: list(dict.fromkeys(own)) for name, own in labels.items() if name == SYSTEM or not weighed}
@@ -100,13 +101,16 @@ def answered(
         "objective": objective,
         "sense": "minimize" if least else "maximize",
     }
-    about |= {"ties": ties} if (ties := ties_of(study.file.best, objective)) else {}
-    about |= {"designs_searched": study.space.points}
+    ties = ties_of(study.file.best, objective)
+    about |= {"ties": list(ties.by)} if ties.by else {}
+    about |= {"within": ties.within} if ties.within is not None else {}
+    about |= {"designs_searched": sum(group.designs for group in of.values())}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"question": json.dumps(question or {})}
     notes = [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]
+    notes += [_passed_over(study, *group) for group in of.items() if group[1].passed_over() is not None]
     if points and study.file.workload == "inference":
         usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
         own = {asked.software} if asked.software else set(usual)
@@ -126,6 +130,22 @@ def _named(asked: Question, workload: str, origins: Mapping[str, Origin], implie
     paid: dict[str, Origin] = {RENT.name: ("stated", "--price")}
     paid |= {name: ("implied", f"--price: {FOLLOWS[name]}") for name in implied}
     return dict(origins) | found | (paid if asked.rents else {})
+
+
+def _passed_over(study: Study, place: tuple[str, int], group: Group) -> str:
+    """That a design is chosen though another one is better by less than what decides between ties."""
+    found, (system, size) = group.passed_over(), place
+    assert found is not None
+    of = f"{size:,} x {system}" if size else system
+    names = {axis.name: label_text(axis.labels[row]) for axis, row in zip(study.space.axes, found.index, strict=True)}
+    shown = [layout_text(names[LAYOUT])]
+    shown += [
+        f"{axis.name} {names[axis.name]}"
+        for axis in study.space.axes
+        if axis.name not in (SYSTEM, LAYOUT) and len(axis) > 1
+    ]
+    why = f"chosen for {FEWER.get(found.decisive, f'a lower {words(found.decisive)}')}"
+    return f"{of}: {', '.join(shown)} is {found.gain:.1%} better, within {group.ties.within:.0%}: the design is {why}"
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:

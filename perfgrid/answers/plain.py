@@ -17,7 +17,17 @@ LISTS = {  # dimension of an answer -> what a design has several of along it
     "constraint": "excluded",
     "frontier": "frontier",
 }
-ABOUT = ("title", "objective", "sense", "ties", "designs_searched", "warnings", "assumptions", "notes")  # shown
+ABOUT = (
+    "title",
+    "objective",
+    "sense",
+    "ties",
+    "within",
+    "designs_searched",
+    "warnings",
+    "assumptions",
+    "notes",
+)  # shown
 NUMBERS = {"i": int, "u": int, "f": float}  # kind of the labels of an axis -> what its texts are
 
 

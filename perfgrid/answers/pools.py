@@ -21,7 +21,7 @@ from perfgrid.study.study import Study
 from .amounts import taken_of_model
 from .entries import separated
 from .question import Question, format_of, objective, question, stated
-from .serve import COST, PER_DEVICE, lengths_of
+from .serve import COST, PER_DEVICE, SPARE, lengths_of, load_of
 from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
@@ -64,6 +64,7 @@ def serve_pools(
     minimize: str | None = None,
     maximize: str | None = None,
     catalog: Catalog | str | Path | None = None,
+    largest_load: float | str | None = None,
 ) -> Pair:
     """The best pair of pools of together at most so many devices, for a rate of requests or a number of clients.
 
@@ -74,6 +75,7 @@ def serve_pools(
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
     asked_lengths = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
     (prompt, output), lengths = lengths_of(*asked_lengths)
+    load = load_of(largest_load, clients)
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     precision = None if precision is None else format_of(precision)[0]
     devices = stated(devices, "devices", "devices")
@@ -83,9 +85,9 @@ def serve_pools(
     check_serves(asked)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    asking = (
-        {"batch_rule": "clients", "batch": clients} if rate is None else {"batch_rule": "rate", "request_rate": rate}
-    )
+    asking: dict[str, Any] = {"batch_rule": "clients", "batch": clients}
+    if rate is not None:
+        asking = {"batch_rule": "rate", "request_rate": rate, "largest_load": load}
     content: dict[str, Any] = {
         "title": f"Serving of {asked.heading} in two pools",
         "workload": "pools",
@@ -109,8 +111,10 @@ def serve_pools(
     weights, cache = asked.published_formats, content["workload_parameters"]["kv_precision"]
     formats = f"weights in {weights} as published, products in {products}, cache in {cache}"
     taken = asked.assumptions("inference") | lengths | ({"precision": formats} if precision is None else {})
+    taken |= {"largest-load": SPARE} if rate is not None and largest_load is None else {}
     taken |= taken_of_model("inference", False, content["workload_parameters"])
-    limited = {"ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
+    limited = {"largest_load": load} if rate is not None else {}
+    limited |= {"ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
     values = {"prompt": prompt, "output": output, "prefill": prefill, "decode": decode} | limited
     units = {name: str(winner[name].attrs.get("units", "1")) for name in study.outputs if name in winner}
     about = {

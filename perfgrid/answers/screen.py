@@ -46,6 +46,8 @@ DECIDE = {  # as what decides, where the first column alone does not say it
     "cost_per_million_output_tokens": "cost of 1 M output tokens",
     "time_to_first_token": "time to the first token",
 }
+FEWER = {"pp": "fewer pipeline stages"}  # what decides between ties, of counts
+FEWEST = {"pp": "fewest pipeline stages"}
 OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
 GAPS = {"time_per_output_token": "inter_token_latency"}  # whose percentiles follow those of a quantity
@@ -121,12 +123,17 @@ def print_answer(found: xr.Dataset) -> None:
 def _decisive(about: Mapping[str, Any]) -> str:
     """Which design is called the best."""
     objective = about["objective"]
-    words = DECIDE.get(objective) or _words(objective)
-    equal = f"; of equal ones the lowest {_words(about['ties'])}" if "ties" in about else ""
-    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {words}{equal}"
+    decisive = DECIDE.get(objective) or words(objective)
+    equal = ""
+    if "ties" in about:
+        near = f"within {about['within']:.0%}" if "within" in about else "of equal ones"
+        each = [f"the {FEWEST.get(name, f'lowest {words(name)}')}" for name in np.atleast_1d(about["ties"]).tolist()]
+        equal = f"; {near} {', then '.join(each)}"
+    return f"Best: {'lowest' if about['sense'] == 'minimize' else 'highest'} {decisive}{equal}"
 
 
-def _words(quantity: str) -> str:
+def words(quantity: str) -> str:
+    """A quantity as a screen calls it."""
     return (HEADINGS | OTHERS).get(quantity, quantity)
 
 
@@ -180,7 +187,7 @@ def _name(group: xr.Dataset) -> str:
 def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     """The rows of the table: quantities, then what takes several lines of a cell."""
     texts: dict[str, Callable[[xr.Dataset], list[str]]] = {}
-    headings = {objective: _words(objective)} | HEADINGS
+    headings = {objective: words(objective)} | HEADINGS
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
             texts[heading] = lambda group, quantity=quantity: [
@@ -340,4 +347,5 @@ def print_assumed(lines: Sequence[str]) -> None:
     """What a question left open, and by which option it is stated."""
     for line in lines:
         option, _, value = line.partition(": ")
-        out.print(f"Assumed: {value} ({'--' if option.isalpha() else ''}{option})")
+        named = "--" if option.replace("-", "").isalpha() else ""
+        out.print(f"Assumed: {value} ({named}{option})")

@@ -12,12 +12,15 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
+from .budgets import budget_axis
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, objective, plain, powers, question, stated
+from .search import BUDGET, STAGES
 from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
+NEARLY_EQUAL = 0.01  # of the objective: less than the error of any prediction
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
@@ -45,6 +48,8 @@ PROMPT, OUTPUT = 1000, 500  # tokens, if none are stated
 PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
+LARGEST_LOAD = 0.9  # of a recommended design: near its capacity a few percent decide whether a queue grows without end
+SPARE = f"a design is loaded to {LARGEST_LOAD:.0%} of its capacity at most"
 MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
 
 
@@ -69,6 +74,7 @@ def serve(
     price: float | str | Sequence[float | str] | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
     software: str | None = None,
+    largest_load: float | str | None = None,
 ) -> xr.Dataset:
     """The best deployment to serve a model, for every device.
 
@@ -110,6 +116,9 @@ def serve(
         Rent of a device in USD per hour, or one for each device. Default: the devices are owned.
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
+    largest_load
+        Largest part of its capacity at which a design serves the rate; without one, of the room that iterations have
+        for prompts. Default: 0.9.
 
     Returns
     -------
@@ -121,13 +130,14 @@ def serve(
     ------
     PerfgridError
         For an unknown name, with the nearest ones, software that serves no models, an illegal value, a rate beside a
-        number of clients, and requests or a percentile without what makes them.
+        number of clients, and requests, a percentile or a load without what makes them.
     """
     prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
     prompt = cast(int | None, stated(prompt, "prompt_tokens", "prompt"))
     output = cast(int | None, stated(output, "output_tokens", "output"))
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     requests = stated(requests, "loop_requests", "requests")
+    load = load_of(largest_load, clients)
     named, precision = precision, None if precision is None else format_of(precision)[0]
     of_precision = "--precision" if named == precision else f"--precision {named}"
     origins: dict[str, Origin] = {
@@ -136,6 +146,7 @@ def serve(
         "time_to_first_token_limit": origin("--ttft", ttft, "no limit"),
         "time_per_output_token_limit": origin("--tpot", tpot, "no limit"),
         "request_rate": origin("--rate", rate, "none"),
+        "largest_load": origin("--largest-load", largest_load, f"{LARGEST_LOAD:g}"),
         "loop_requests": origin("--requests", requests, f"{PER_CLIENT} of each client"),
         "batch_rule": ("implied", "--rate, --clients or neither"),
         "limit_statistic": origin("--statistic", None if statistic == "mean" else statistic, "mean"),
@@ -179,11 +190,11 @@ def serve(
     parameters |= asked.stored(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
-        parameters |= {"batch_rule": "rate", "request_rate": rate}
+        parameters |= {"batch_rule": "rate", "request_rate": rate, "largest_load": load}
     elif clients is not None:
         parameters |= {"batch_rule": "clients", "loop_requests": PER_CLIENT * clients if requests is None else requests}
     else:
-        parameters |= {"batch_rule": "concurrency"}
+        parameters |= {"batch_rule": "concurrency", "largest_load": load}
     parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
     varied = _variations(variation, arriving)
     parameters |= varied
@@ -192,6 +203,8 @@ def serve(
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
+    budgets, condition = budget_axis(asked, arriving)
+    axes |= {} if budgets is None else {BUDGET: budgets}
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
     words += [precision] if precision is not None else []
     words += ["lengths that vary"] if varied else []
@@ -207,12 +220,14 @@ def serve(
         "workload": "inference",
         "outputs": asked.outputs(decisive, *OUTPUTS, *(percentiles if arriving else ())),
         "dtype": "float64",
+        **({} if condition is None else {"where": condition}),
         "axes": axes,
         "workload_parameters": parameters,
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
-            **({"ties": LATENCY} if weighed and decisive != LATENCY else {}),
+            "ties": [STAGES, *([LATENCY] if decisive != LATENCY else [])],
+            "within": NEARLY_EQUAL,
         },
     }
     weights, cache = asked.published_formats, parameters["kv_precision"]
@@ -224,17 +239,35 @@ def serve(
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
         assumed["devices"] = f"1 to {FLEET[-1]} devices, above 64 in multiples of 8"
+    if clients is None and largest_load is None:
+        assumed["largest-load"] = SPARE
     values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
     values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
+    values |= {"largest_load": load} if clients is None else {}
     values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     sizes = origin("--devices", devices, "those that are tried")
-    origins |= of_all((axis for axis in axes if axis not in ("model", "system")), sizes)
+    searched = [*(axis for axis in axes if axis not in ("model", "system")), *(budgets["zip"] if budgets else ())]
+    origins |= of_all(searched, sizes)
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
+    fleet = rate is not None and devices is None and (decisive, least) in ((COST, True), (PER_DEVICE, False))
     details, whole = ", ".join(words), asked.stated("inference", **values)
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins)
+    how = asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins, fleet
+    return answered(*how)
+
+
+def load_of(largest_load: float | str | None, clients: object) -> float:
+    """The largest load of a question. PerfgridError with clients, and for one that is not above 0 and at most 1."""
+    if largest_load is None:
+        return LARGEST_LOAD
+    if clients is not None:
+        raise PerfgridError("clients wait for their answers: a largest load is for a rate, or for a queue without end")
+    load = stated(largest_load, "largest_load", "largest-load")
+    if isinstance(load, bool) or not isinstance(load, int | float) or not 0 < load <= 1:
+        raise PerfgridError(f"a largest load is a number above 0 and at most 1, found {largest_load!r:.40}")
+    return float(load)
 
 
 def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int], dict[str, str]]:

@@ -54,6 +54,9 @@ def serve_command(
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
+    largest_load: Annotated[
+        str | None, Option(help="Largest part of its capacity to which a design is loaded. Default: 0.9.")
+    ] = None,
     clients: Annotated[str | None, Option(help="Clients that ask again when they have their answer.")] = None,
     requests: Annotated[str | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
     variation: Annotated[
@@ -96,7 +99,13 @@ def serve_command(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
             | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
-            | {"clients": clients, "precision": precision, "topology": topology, "engine": engine}
+            | {
+                "largest_load": largest_load,
+                "clients": clients,
+                "precision": precision,
+                "topology": topology,
+                "engine": engine,
+            }
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
             launcher,
@@ -121,6 +130,7 @@ def serve_command(
         maximize=maximize,
         price=None if price is None else names_in(price),
         catalog=files,
+        largest_load=largest_load,
     )
     if save is not None:
         save_study(found, save, files or (), overwrite)

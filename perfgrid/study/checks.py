@@ -10,7 +10,7 @@ from perfgrid.engine.graph.resolver import check_choices, resolve
 from perfgrid.formulas import IMPLEMENTED
 
 from .content import Content
-from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along
+from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along, ties_of
 from .free import check_smooth, leaf
 from .limits import ends, limits
 
@@ -81,9 +81,15 @@ def _check_search(table: str, stated: Best | Pareto, study: Content) -> None:
         objectives = [name for name in (stated.minimize, stated.maximize) if name is not None]
         if stated.ties is not None and study.file.dtype != "float64":
             raise PerfgridError(f"{study.name}, best.ties: equal designs are told apart in dtype = 'float64' alone")
+        if stated.within is not None and not stated.ties:
+            raise PerfgridError(f"{study.name}, best.within: states how near ties are; state best.ties, too")
+        if isinstance(stated.ties, list) and stated.within is None:
+            raise PerfgridError(f"{study.name}, best.ties: several quantities need best.within, such as 0.01")
         if len(objectives) != 1:
             raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
-    for objective in (*objectives, *filter(None, [getattr(stated, "ties", None)])):
+    ties = ties_of(stated, objectives[0]).by if isinstance(stated, Best) else ()
+    labels = {name for axis in study.space.axes for name in axis.shown}  # a result has them as coordinates
+    for objective in (*objectives, *(name for name in ties if name not in labels)):
         if objective not in study.outputs:
             raise PerfgridError(
                 f"{study.name}, {table}: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"

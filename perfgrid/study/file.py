@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -45,13 +46,15 @@ class Table(BaseModel):
 class Best(Table):
     """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others.
 
-    ``ties``: the quantity of which the least decides between designs that are equal by the first one.
+    ``ties``: the quantities of which the least, of the first one first, decides between designs that are equal by that
+    one, or not worse than the best by more than the part ``within``.
     """
 
     over: str | list[str]
     minimize: str | None = None
     maximize: str | None = None
-    ties: str | None = None
+    ties: str | list[str] | None = None
+    within: float | None = Field(default=None, gt=0, lt=1, allow_inf_nan=False, strict=True)
     at: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -130,9 +133,24 @@ class PoolsFile(StudyFile):
     decode: Pool
 
 
-def ties_of(choice: Best | None, objective: str) -> str | None:
+@dataclass(frozen=True)
+class Ties:
+    """Quantities that decide between designs of nearly the same objective, and how near; None: but for rounding."""
+
+    by: tuple[str, ...] = ()
+    within: float | None = None
+
+    @property
+    def exact(self) -> str | None:
+        """What decides between equal objectives alone."""
+        return self.by[-1] if self.by else None
+
+
+def ties_of(choice: Best | None, objective: str) -> Ties:
     """What decides between designs of equal objective, if it is the one that ``[best]`` names."""
-    return choice.ties if choice is not None and objective in (choice.minimize, choice.maximize) else None
+    if choice is None or choice.ties is None or objective not in (choice.minimize, choice.maximize):
+        return Ties()
+    return Ties((choice.ties,) if isinstance(choice.ties, str) else tuple(choice.ties), choice.within)
 
 
 def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:

@@ -266,6 +266,12 @@ def test_a_sound_point_is_not_flagged():
         ({"batch": 5000}, "fits_memory", "exceed the device memory"),
         ({"tp": 1, "devices": 1, "batch_rule": "memory"}, "batch_can_be_chosen", "no sequence fits"),
         ({"batch_rule": "rate", "request_rate": 500.0}, "arrivals_are_served", "arrive faster"),
+        ({"batch_rule": "rate", "request_rate": 14.0, "largest_load": 0.5}, "arrivals_are_served", "at largest_load"),
+        (
+            {"batch_rule": "concurrency", "batch": 400, "overrides": {"prefill_chunk_tokens": 256}},
+            "prompts_keep_up",
+            "no room for the prompts",
+        ),
         ({"tp": 3, "devices": 3}, "heads_divide", "do not divide the attention heads"),
         ({"tp": 5, "devices": 5}, "ffn_divides", "feed-forward width"),
         ({"dp": 16, "devices": 128}, "replicas_have_work", "fewer sequences"),
@@ -376,6 +382,7 @@ def test_every_constraint_has_a_test():
         "indexer_has_latents",  # test_sparse_attention
         "shared_keys_stay_on_a_stage",  # physics/test_shared_keys
         "arrivals_are_served",
+        "prompts_keep_up",
         "lengths_follow_distribution",  # test_percentiles
         "heads_divide",
         "ffn_divides",
@@ -399,4 +406,4 @@ def test_every_constraint_has_a_test():
         "shared_width_divides",
         "choices_suffice",
     }
-    assert {c.name for c in registry().constraints()} == tested
+    assert {c.name for c in registry().constraints({"batch"})} == tested

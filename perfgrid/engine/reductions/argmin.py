@@ -91,6 +91,17 @@ def ranked(score: Any, other: Any, possible: Any = True) -> Any:
     return xp.where(possible, score + TIE * abs(score) * part, np.inf)
 
 
+def nearest_first(score: np.ndarray, others: Sequence[np.ndarray], within: float) -> np.ndarray:
+    """The order of designs, the best first: those within a part of the least score by other quantities, then the rest.
+
+    ``others``: of which the least is best, the first one first; infinite scores are no designs and come last.
+    """
+    least = score.min(initial=np.inf)
+    near = score <= least + within * abs(least) if np.isfinite(least) else np.zeros(len(score), bool)
+    keys = [np.where(near, np.nan_to_num(other, nan=np.inf), 0.0) for other in others]
+    return np.lexsort((score, *reversed(keys), ~near))
+
+
 class Search:
     """The least value of the score along some axes, for every row of the others; every tile is evaluated once.
 

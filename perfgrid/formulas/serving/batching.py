@@ -188,9 +188,9 @@ def rate_arrival_rate(request_rate):
 
 @alternative(of="arrival_limit", by="batch_rule", label="rate", unit="1/s", source="little1961",
              others={ONE_BATCH: 0.0})  # fmt: skip
-def rate_arrival_limit(largest_request_rate):
-    """Requests per second beyond which the queue of those from outside grows without end."""
-    return largest_request_rate
+def rate_arrival_limit(largest_request_rate, largest_load):
+    """Requests per second from outside that count as served; beyond a load of 1 their queue grows without end."""
+    return largest_load * largest_request_rate
 
 
 @alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961",

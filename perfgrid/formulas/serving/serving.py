@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import ENDED, NODES
+from .batching import ENDED, MOVING, NODES
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -160,11 +160,38 @@ def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
 
 
 @constraint(
-    kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
+    kind="exceeds",
+    reason="requests arrive faster than the largest batch that fits serves them at largest_load",
+    source="little1961",
 )
 def arrivals_are_served(arrival_rate, arrival_limit):
-    """The arrival rate stays below the capacity of the largest batch."""
+    """The arrival rate stays below the part ``largest_load`` of what the largest batch serves."""
     return arrival_rate <= arrival_limit * (1 + 1e-6)
+
+
+@alternative(of="wanted_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca",
+             others={("given", "memory", "run", *MOVING): 0.0})  # fmt: skip
+def concurrency_wanted_batch(batch):
+    """Sequences that are to run together, one after the other without end."""
+    return batch
+
+
+@alternative(of="prompted_batch", by="batch_rule", label="concurrency", unit="1", source="agrawal2024sarathi",
+             others={("given", "memory", "run", *MOVING): 0.0})  # fmt: skip
+def concurrency_prompted_batch(prompt_bound_batch, largest_load):
+    """Sequences for whose prompts iterations have room at the largest load; beyond a load of 1 prompts queue for it."""
+    return largest_load * prompt_bound_batch
+
+
+@constraint(
+    kind="exceeds",
+    about="batch",
+    reason="iterations have no room for the prompts of so many sequences at largest_load: fewer run",
+    source="agrawal2024sarathi",
+)
+def prompts_keep_up(wanted_batch, prompted_batch):
+    """Prompts are computed as fast as the stated number of sequences needs."""
+    return wanted_batch <= prompted_batch * (1 + 1e-6)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")

@@ -128,7 +128,7 @@ def best_table(
     held = found
     if isinstance(found.what, Study):
         study = reaching(found.what, wanted)
-        kept = list(dict.fromkeys((*wanted, *filter(None, [ties_of(study.file.best, objective)]))))
+        kept = list(dict.fromkeys((*wanted, *ties_of(study.file.best, objective).by)))
         study = replace(study, file=study.file.model_copy(update={"outputs": kept}))
         small = found.points * (len(wanted) + 1) <= MOST_KEPT
         held = Subject(evaluate(study) if small else study, subject.formulas)

@@ -22,6 +22,7 @@ import numpy as np
 
 import perfgrid as pg
 from perfgrid.answers.pools import serve_pools
+from perfgrid.answers.search import BUDGET
 from perfgrid.catalog import load_catalog
 from perfgrid.study.study import build_study
 from tests.inference.designs import evaluate, point, value
@@ -35,7 +36,7 @@ from .traffic import Lengths, arriving, endless, of_clients
 
 WINNERS = Path(__file__).with_name("winners.json")
 QUESTIONS = 30
-FURTHER = range(100, 160)  # seeds of questions of which those count that a pipeline wins
+FURTHER = range(100, 190)  # seeds of questions of which those count that a pipeline wins
 MODELS = (
     *("llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "qwen3-32b", "gemma-3-27b"),
     *("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-120b", "glm-4.5-air"),
@@ -91,8 +92,7 @@ DEEPSEEK = [
     for load, pools in (
         ({"devices": 64}, False),
         ({"rate": 20.0}, False),
-        ({"clients": 600, "devices": 64, "requests": 60_000}, False),
-        ({"clients": 600, "devices": 128, "requests": 60_000}, False),
+        ({"clients": 600, "devices": 128 if "h200" in device else 64, "requests": 12_000}, False),
         ({"rate": 20.0, "devices": 64}, True),
         ({"clients": 600, "devices": 64}, True),
     )
@@ -134,6 +134,9 @@ def shared(content: Record, label: str, batch: float | None, said: Any) -> Recor
     zipped = {name: cells[0] for name, cells in content["axes"]["system"]["zip"].items()}
     design = {"model": content["axes"]["model"][0]} | zipped | numbers(content["workload_parameters"]) | degrees(label)
     design |= {} if batch is None else {"batch": batch}
+    if budgets := content["axes"].get(BUDGET):
+        row = budgets["labels"].index(int(str(np.asarray(said[BUDGET]))))
+        design |= {name: float(column[row]) for name, column in budgets["zip"].items()}
     if design["batch_rule"] == "clients":
         design["batch"] = float(content["axes"]["batch"][0])
     design = usual(design)
@@ -305,7 +308,8 @@ def judged(winner: Record) -> Record:
     errors = {name: float(f"{winner['predicted'][name] / found[name][0] - 1:.4g}") for name in MEASURES}
     predicted = {name: float(f"{winner['predicted'][name]:.5g}") for name in MEASURES}
     design = {name: winner["design"][name] for name in ("software", "batch_rule")}
-    kept = {name: winner["design"][name] for name in ("batch", "request_rate") if name in winner["design"]}
+    named = ("batch", "request_rate", "prefill_chunk_tokens")
+    kept = {name: winner["design"][name] for name in named if name in winner["design"]}
     about = {"label": winner["label"], "devices": winner["devices"]} | design | kept
     return about | {"predicted": predicted, "simulated": found, "errors": errors}
 
