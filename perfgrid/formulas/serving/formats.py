@@ -2,23 +2,32 @@
 
 from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative
+from perfgrid.engine.graph.registry import alternative, alternatives
 from perfgrid.formulas.axes import table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES
 
 STORED = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")  # formats of weights, keys and values
 SIZES = {name: NUMBER_FORMATS[name].element_size for name in STORED}  # bytes, scales among them
+ROW = float(NAMES.index("row"))  # number of the scaling with one scale per row
 
+STORED_BY = "kwon2023vllm, micikevicius2022fp8, dettmers2022int8, lin2023awq, nvidia2025blackwell, rouhani2023mx"
+HEAD = {**{name: f"{name}_operand_size" for name in UNQUANTISED}, (*QUANTISED, "int8"): "bf16_operand_size"}
 
-@alternative(
-    of="STORED_element_size", by="STORED_precision", label="fp32", unit="byte", family={"STORED": ("weight", "kv")},
-    source="kwon2023vllm, micikevicius2022fp8, dettmers2022int8, lin2023awq, nvidia2025blackwell, rouhani2023mx",
-    others={name: size for name, size in SIZES.items() if name != "fp32"},
-)  # fmt: skip
-def fp32_STORED_element_size():
-    """Bytes of a STORED element: in formats of blocks of values with the scale of each block."""
-    return SIZES["fp32"]
+FORMULAS = (
+    *alternatives(
+        "precision",
+        {
+            "peak_matrix_rate": ("FLOP/s", "stas2025ml", "Peak rate; 0 where there is none.", {"int8": "peak_int8_rate"}),
+            "operand_size": ("byte", "dettmers2022int8", "Bytes of one operand element of a product.", {"int8": 1.0}),
+            "usual_scaling": ("1", "dettmers2022int8", "Number of the scaling that a format suggests.", {"int8": ROW}),
+            "activation_size": ("byte", "dettmers2022int8", "Bytes of an activation.", {"int8": "bf16_operand_size"}),
+            "head_size": ("byte", "micikevicius2022fp8, dettmers2022int8", "Bytes of a weight of embedding or head.", HEAD),
+        },
+    ),
+    *alternatives("weight_precision", {"weight_element_size": ("byte", STORED_BY, "Bytes of a weight.", SIZES)}),
+    *alternatives("kv_precision", {"kv_element_size": ("byte", STORED_BY, "Bytes of an element of the cache.", SIZES)}),
+)
 
 
 # ---- weights by part of the model -----------------------------------------------------------------------------------
@@ -76,12 +85,6 @@ def published_part_weight_size(
     )
 
 
-@alternative(of="peak_matrix_rate", by="precision", label="int8", unit="FLOP/s", source="stas2025ml")
-def int8_peak_matrix_rate(peak_int8_rate):
-    """Peak rate of matrix products in 8-bit integers; 0 where there is none."""
-    return peak_int8_rate
-
-
 @alternative(of="reached_fraction", by="precision", label="int8", unit="1", source="stas2025ml")
 def int8_reached_fraction(fp8_matrix_efficiency, matrix_efficiency):
     """Fraction of the peak rate that large products of 8-bit integers reach: as 8-bit floating point, or 16 bits."""
@@ -94,34 +97,7 @@ def int8_unquantised_matrix_rate(half_precision_rate, matrix_efficiency):
     return half_precision_rate * matrix_efficiency
 
 
-@alternative(of="operand_size", by="precision", label="int8", unit="byte", source="dettmers2022int8")
-def int8_operand_size():
-    """Bytes of one operand element of a product of 8-bit integers."""
-    return 1.0
-
-
-@alternative(of="usual_scaling", by="precision", label="int8", unit="1", source="dettmers2022int8")
-def int8_usual_scaling():
-    """Number of the scaling that 8-bit integers suggest: one scale per row."""
-    return float(NAMES.index("row"))
-
-
 @alternative(of="scaling_fits", by="precision", label="int8", unit="1", source="dettmers2022int8")
 def int8_scaling_fits(scaling_recipe):
     """1 where the scaling serves 8-bit integers: of tensors or rows."""
-    return xp.where(scaling_recipe <= NAMES.index("row"), 1.0, 0.0)
-
-
-@alternative(of="activation_size", by="precision", label="int8", unit="byte", source="dettmers2022int8")
-def int8_activation_size(bf16_operand_size):
-    """Bytes of one activation element beside 8-bit products: they stay in 16-bit formats."""
-    return bf16_operand_size
-
-
-@alternative(
-    of="head_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8, dettmers2022int8",
-    others={(*QUANTISED, "int8"): "bf16_operand_size"},
-)  # fmt: skip
-def LABEL_head_size(LABEL_operand_size):
-    """Bytes of one weight of embedding and output head in LABEL: 16-bit formats beside quantised products."""
-    return LABEL_operand_size
+    return xp.where(scaling_recipe <= ROW, 1.0, 0.0)

@@ -7,8 +7,8 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.engine.graph.registry import WORKLOAD, alternative, alternatives, formula, synonyms
+from perfgrid.formulas.axes import at, largest, only, table, total
 from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
@@ -20,17 +20,22 @@ from .latency import in_pass
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
 
-@synonym(of="collective_launch_latency", workload="inference", unit="s", source="nccl2026tuning")
-def inference_collective_launch_latency(collective_overhead):
-    """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
-    return collective_overhead
-
-
-@alternative(of="tp_named_algorithm", by="workload", label="inference", unit="1", source="thakur2005")
-def inference_tp_named_algorithm():
-    """Number of the algorithm that the study names for the tensor-parallel ranks: none."""
-    return 0.0
-
+FORMULAS = (
+    *synonyms(
+        {
+            "collective_launch_latency": (
+                "collective_overhead",
+                "s",
+                "nccl2026tuning",
+                "Latency of a collective until its first step: what the serving stack takes to start it on all ranks.",
+            )
+        },
+        workload="inference",
+    ),
+    *alternatives(
+        WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Number of the algorithm named: none.", {"inference": 0.0})}
+    ),
+)
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
 
@@ -63,22 +68,20 @@ def expected_distinct(groups, draws):
 # ---- tensor parallelism ---------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning")
-def tier_short_step(ring_tier_latency):
-    """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
-    return at(ring_tier_latency, protocol="ll")
+def across(value, crosses):
+    """The value of the tier that a group spans: of the network where it crosses scale-up domains."""
+    return xp.where(crosses > 0, at(value, tier="scale_out"), at(value, tier="scale_up"))
+
+
+def by_domain(message, tier_ranks):
+    """Part of a message that each tier carries, by tier: a domain shares what leaves it."""
+    return message / table("tier", scale_up=1.0, scale_out=at(tier_ranks, tier="scale_up"))
 
 
 @alternative(of="tp_message", by="workload", label="inference", unit="byte", source="shoeybi2019megatron")
 def serving_tp_message(pass_tokens, hidden_size, activation_size):
     """Partial results that the tensor-parallel ranks add up, by pass."""
     return pass_tokens * hidden_size * activation_size
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def tp_tier_message(tp_message, tp_tier_ranks):
-    """Part of these that each tier adds up, by pass and tier: a domain shares what leaves it."""
-    return tp_message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
 
 
 @formula(unit="s", source="nccl2026tuning")
@@ -94,18 +97,21 @@ def tp_nccl_time(
 def tp_direct_time(
     tp_message,
     tp_tier_ranks,
-    tier_short_step,
+    ring_tier_latency,
     tp_tier_bandwidth,
     tier_kind,
     direct_collectives,
     collective_launch_latency,
 ):
-    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are."""
-    inside = at(tp_tier_ranks, tier="scale_up")
-    step, bandwidth = at(tier_short_step, tier="scale_up"), at(tp_tier_bandwidth, tier="scale_up") / 2
+    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are.
+
+    A step takes as long as with a message of few bytes: low-latency protocol and links passed.
+    """
+    inside, kind = at(tp_tier_ranks, tier="scale_up"), at(tier_kind, tier="scale_up")
+    step = at(ring_tier_latency, protocol="ll", tier="scale_up")
+    bandwidth = at(tp_tier_bandwidth, tier="scale_up") / 2
     one = one_shot_all_reduce(tp_message, inside, step, bandwidth)
     two = two_shot_all_reduce(tp_message, inside, step, bandwidth)
-    kind = at(tier_kind, tier="scale_up")
     meet = (kind == PEERS[0]) | (kind == PEERS[1])
     offered = direct_collectives & meet & (at(tp_tier_ranks, tier="scale_out") <= 1)
     return xp.where(offered, collective_launch_latency + xp.minimum(one, two), UNAVAILABLE)
@@ -113,15 +119,11 @@ def tp_direct_time(
 
 @formula(unit="s", source="graham2016sharp")
 def tp_in_network_time(
-    tp_tier_message,
-    tp_tier_ranks,
-    tier_transfer_latency,
-    tier_bandwidth,
-    tier_in_network,
-    collective_launch_latency,
+    tp_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, tier_in_network, collective_launch_latency
 ):
     """Time of one all-reduce that the switches add up, by pass, where they can."""
-    time = in_network_all_reduce(tp_tier_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
+    message = by_domain(tp_message, tp_tier_ranks)
+    time = in_network_all_reduce(message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
     offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
     return collective_launch_latency + total(xp.where(offered, time, UNAVAILABLE), "tier")
 
@@ -143,16 +145,16 @@ def tp_all_reduces(layers, layer_blocks, looked_up_width, hidden_size, tp):
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def logits_message(pass_sequences, vocab_size, activation_size, tp_tier_ranks):
-    """Logits that the tensor-parallel ranks gather, by pass and tier."""
-    message = pass_sequences * vocab_size * activation_size
-    return message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
+def logits_message(pass_sequences, vocab_size, activation_size):
+    """Logits that the tensor-parallel ranks gather, by pass."""
+    return pass_sequences * vocab_size * activation_size
 
 
 @formula(unit="s", source="shoeybi2019megatron")
 def logits_gather_time(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead):
     """Time to gather the logits of the next tokens, by pass: a ring of n - 1 steps on each tier."""
-    ring = ring_all_reduce(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
+    message = by_domain(logits_message, tp_tier_ranks)
+    ring = ring_all_reduce(message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
     return total(ring + xp.where(tp_tier_ranks > 1, collective_overhead, 0.0), "tier")
 
 
@@ -166,9 +168,9 @@ def tp_time(tp_all_reduce_time, tp_all_reduces, logits_gather_time):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_exchange(tp, ep, etp, experts):
-    """1 where tokens travel to their experts: these lie on more ranks than hold the token already."""
-    return xp.where((ep * etp > tp) & (experts > 0), 1.0, 0.0)
+def expert_exchanges(tp, ep, etp, moe_layers):
+    """Layers in which tokens travel to their experts, as these lie on more ranks than hold the token already."""
+    return xp.where(ep * etp > tp, moe_layers, 0.0)
 
 
 @formula(unit="1", source="deepseek2025deepep")
@@ -199,29 +201,26 @@ def tier_copies(ep_tier_ranks, experts_per_token, outer_copies, etp, tp):
     return table("tier", scale_up=near * spread, scale_out=outer_copies)
 
 
+@formula(unit="byte", source="deepseek2025deepep")
+def dispatch_message(pass_tokens, tp, expert_width, operand_size, activation_size):
+    """Bytes of one copy of the tokens of a rank on their way to experts and back, by pass: operands go, 16 bits return."""
+    return pass_tokens / tp * expert_width * (operand_size + activation_size)
+
+
 @formula(unit="s", source="deepseek2025deepep")
 def dispatch_time(
-    tier_copies,
-    pass_tokens,
-    tp,
-    expert_width,
-    operand_size,
-    activation_size,
-    ep_tier_ranks,
-    tier_transfer_latency,
-    tier_bandwidth,
-    collective_overhead,
+    tier_copies, dispatch_message, ep_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead
 ):
-    """Time to send tokens to their experts and results back in one layer, by pass: operands go, 16 bits return."""
-    size = pass_tokens / tp * expert_width * (operand_size + activation_size)
-    by_tier = tier_copies * size / tier_bandwidth + xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
-    return xp.maximum(at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out")) + 2 * collective_overhead
+    """Time to send tokens to their experts and results back in one layer, by pass."""
+    starts = xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
+    by_tier = tier_copies * dispatch_message / tier_bandwidth + starts
+    return largest(by_tier, "tier") + 2 * collective_overhead
 
 
 @formula(unit="s", source="deepseek2025deepep")
-def exchange_time(dispatch_time, expert_exchange, moe_layers):
+def exchange_time(dispatch_time, expert_exchanges):
     """Time in which tokens travel to experts and back in one pass through all layers, by pass."""
-    return expert_exchange * moe_layers * dispatch_time
+    return expert_exchanges * dispatch_time
 
 
 # ---- pipeline -------------------------------------------------------------------------------------------------------
@@ -233,22 +232,19 @@ def pipeline_transfer_crosses(tp, cp, pp, tier_size):
     return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
 
 
+@formula(unit="byte", source="narayanan2021")
+def pipeline_message(pass_tokens, hidden_size, activation_size, tp):
+    """Bytes that a rank hands to the next stage of a pipeline, by pass."""
+    return pass_tokens * hidden_size * activation_size / tp
+
+
 @formula(unit="s", source="narayanan2021")
 def pipeline_transfer_time(
-    pass_tokens,
-    hidden_size,
-    activation_size,
-    tp,
-    pp,
-    pipeline_transfer_crosses,
-    tier_transfer_latency,
-    tier_bandwidth,
-    collective_overhead,
+    pipeline_message, pp, pipeline_transfer_crosses, tier_transfer_latency, tier_bandwidth, collective_overhead
 ):
     """Time of the point-to-point transfers between stages in one pass, by pass, across the outermost tier they span."""
-    by_tier = tier_transfer_latency + pass_tokens * hidden_size * activation_size / tp / tier_bandwidth
-    one = xp.where(pipeline_transfer_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
-    return (pp - 1) * (one + collective_overhead)
+    by_tier = tier_transfer_latency + pipeline_message / tier_bandwidth
+    return (pp - 1) * (across(by_tier, pipeline_transfer_crosses) + collective_overhead)
 
 
 @formula(unit="1", source="liu2023ring")
@@ -301,8 +297,7 @@ def context_exchange_time(
     start = collective_overhead + tier_transfer_latency
     moved = context_message / tier_bandwidth
     sends, returns = (
-        xp.where(context_crosses > 0, at(time, tier="scale_out"), at(time, tier="scale_up"))
-        for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
+        across(time, context_crosses) for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
     )
     attention = total(prefill_attention_time, "resource") / prefill_passes / xp.maximum(attention_layers, 1.0)
     keys = exposed_in_ring(cp, in_pass(sends, "prefill"), cp_overlap * attention)
