@@ -9,36 +9,15 @@ from .latency import in_pass
 
 
 @formula(unit="FLOP", source="pope2022inference")
-def pass_flops(
-    gemm_rows,
-    gemm_columns,
-    gemm_depth,
-    gemm_batch,
-    product_count,
-    expert_rows,
-    expert_columns,
-    expert_depth,
-    expert_batch,
-    busiest_load,
-    moe_layers,
-    indexers_product_flops,
-    one_flop,
-):
+def pass_flops(gemm_flops, product_count, expert_flops, moe_layers, indexers_product_flops):
     """Floating-point work of all products with weights of one pass on the mean rank, by pass (without attention)."""
-    dense = total(gemm_batch * gemm_rows * gemm_columns * gemm_depth * product_count, "product")
-    experts = (
-        moe_layers * expert_batch * expert_rows / busiest_load * total(expert_columns * expert_depth, "expert_product")
-    )
-    return (2 * (dense + experts) + indexers_product_flops) * one_flop
+    dense = total(gemm_flops * product_count, "product")
+    return dense + moe_layers * total(expert_flops, "expert_product") + indexers_product_flops
 
 
 @formula(unit="byte", source="pope2022inference")
 def touched_weight_memory(
-    gemm_depth,
-    gemm_columns,
-    gemm_batch,
-    gemm_weight_size,
-    product_count,
+    product_weight_memory,
     expert_columns,
     expert_depth,
     experts,
@@ -50,27 +29,17 @@ def touched_weight_memory(
     index_weight_memory,
 ):
     """Weights that one decoding pass reads, on the mean rank of every stage together."""
-    dense = total(
-        in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size, "product"
-    )
     touched = touched_experts(experts / ep, routed_share, in_pass(expert_tokens, "decode"))
     experts = moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
-    return dense + experts + index_weight_memory
+    return total(product_weight_memory, "product") + experts + index_weight_memory
 
 
 @formula(unit="byte", source="pope2022inference")
 def step_cache_traffic(
-    decode_cache_traffic,
-    mask_share,
-    position_weight,
-    attention_layers,
-    sequence_state_size,
-    group_batch,
-    indexers_traffic,
+    read_tokens, layer_token_cache, attention_layers, group_batch, sequence_state_size, indexers_traffic
 ):
     """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
-    keys = attention_layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
-    return keys + 2 * group_batch * sequence_state_size + indexers_traffic
+    return attention_layers * read_tokens * layer_token_cache + 2 * group_batch * sequence_state_size + indexers_traffic
 
 
 @formula(unit="s", source="pope2022inference")

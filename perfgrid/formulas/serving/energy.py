@@ -1,6 +1,7 @@
 """Energy of a request: kernels of its prefill and its share of decoding steps, bytes on links, and static power.
 
-Energies of operations and bytes are those of training (`energy`). Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored weights into operands.
+Energies of operations and bytes are those of training (`energy`). Hosts, switches and cooling are not in it
+(`system_cost`), nor what turns stored weights into operands.
 """
 
 from perfgrid.engine import xp
@@ -18,14 +19,24 @@ from .latency import with_steps
 FORMULAS = (
     *synonyms(
         {
-            "expert_format_energy": ("format_energy", "1", "micikevicius2022fp8", "Energy of an operation over 16 bits."),
+            "expert_format_energy": (
+                "format_energy",
+                "1",
+                "micikevicius2022fp8",
+                "Energy of an operation over 16 bits.",
+            ),
             "expert_uneven_load": ("busiest_load", "1", "fedus2022switch", "Rows on the busiest over the mean rank."),
         }
     ),
     *alternatives(
         "precision",
         {
-            "format_energy": ("1", "stas2025ml", "Energy of a multiply-add over 16 bits.", {"int8": "fp8_format_energy"}),
+            "format_energy": (
+                "1",
+                "stas2025ml",
+                "Energy of a multiply-add over 16 bits.",
+                {"int8": "fp8_format_energy"},
+            ),
             "unquantised_format_energy": (
                 "1",
                 "dettmers2022int8",
@@ -88,9 +99,7 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def dense_attention_energy(
-    dense_flash_energy, uncached_share, prefix_traffic, memory_access_energy, attention_layers
-):
+def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_access_energy, attention_layers):
     """Energy of the attention of the prompts of a group to all their tokens, by resource: cached keys are read."""
     computed, memory = uncached_share * at(dense_flash_energy, phase="forward"), only("resource", "hbm")
     read = xp.maximum(prefix_traffic * memory_access_energy - at(computed, resource="hbm"), 0.0)

@@ -18,11 +18,21 @@ FORMULAS = (
     *alternatives(
         "precision",
         {
-            "peak_matrix_rate": ("FLOP/s", "stas2025ml", "Peak rate; 0 where there is none.", {"int8": "peak_int8_rate"}),
+            "peak_matrix_rate": (
+                "FLOP/s",
+                "stas2025ml",
+                "Peak rate; 0 where there is none.",
+                {"int8": "peak_int8_rate"},
+            ),
             "operand_size": ("byte", "dettmers2022int8", "Bytes of one operand element of a product.", {"int8": 1.0}),
             "usual_scaling": ("1", "dettmers2022int8", "Number of the scaling that a format suggests.", {"int8": ROW}),
             "activation_size": ("byte", "dettmers2022int8", "Bytes of an activation.", {"int8": "bf16_operand_size"}),
-            "head_size": ("byte", "micikevicius2022fp8, dettmers2022int8", "Bytes of a weight of embedding or head.", HEAD),
+            "head_size": (
+                "byte",
+                "micikevicius2022fp8, dettmers2022int8",
+                "Bytes of a weight of embedding or head.",
+                HEAD,
+            ),
         },
     ),
     *alternatives("weight_precision", {"weight_element_size": ("byte", STORED_BY, "Bytes of a weight.", SIZES)}),

@@ -42,9 +42,9 @@ def top_k_index_cache_size(index_layers, index_token_bytes):
 
 
 @_chosen("index_weight_memory", "byte")
-def top_k_index_weight_memory(index_layers, index_weight_size):
+def top_k_index_weight_memory(index_layers, indexer_weight_size):
     """Weights of the indexers of all layers on the ranks of one pipeline."""
-    return index_layers * index_weight_size
+    return index_layers * indexer_weight_size
 
 
 # ---- attention to the chosen tokens ---------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def chosen_scores(chosen_pairs, prefill_sequences, rank_query_heads, cp):
 
 @formula(unit="FLOP", source="deepseek2025v32")
 def chosen_attention_flops(chosen_scores, kv_lora_rank, qk_rope_head_dim):
-    """Floating-point work of one layer's attention to chosen tokens: 2 for each element of a latent, as key and value."""
+    """Floating-point work of one layer's attention to chosen tokens: 2 an element of a latent, as key and value."""
     return 2 * chosen_scores * (2 * kv_lora_rank + qk_rope_head_dim)
 
 
@@ -181,13 +181,13 @@ def index_flops(index_scores, index_query_width):
 
 
 @formula(unit="byte", source="deepseek2025v32")
-def index_written(index_scores, float32_size):
+def indexer_written(index_scores, float32_size):
     """Scores that one indexer writes, and reads again to choose, in a pass on one rank, by pass."""
     return index_scores * float32_size
 
 
 @formula(unit="byte", source="deepseek2025v32")
-def index_score_traffic(
+def indexer_score_traffic(
     pass_tokens,
     index_heads,
     index_query_width,
@@ -195,51 +195,51 @@ def index_score_traffic(
     float32_size,
     index_contexts,
     index_token_bytes,
-    index_written,
+    indexer_written,
 ):
     """Queries in 8 bits with a weight of each head, and keys, that one indexer reads in a pass, and scores, by pass."""
     queries = index_query_width * fp8_element_size + index_heads * float32_size
-    return pass_tokens * queries + index_contexts * index_token_bytes + index_written
+    return pass_tokens * queries + index_contexts * index_token_bytes + indexer_written
 
 
 @formula(unit="1", source="deepseek2025v32")
-def index_product_flops(pass_tokens, index_matrix_parameters):
+def indexer_product_flops(pass_tokens, index_matrix_parameters):
     """FLOPs of the products of one indexer with its weights in a pass, by pass; on every rank."""
     return 2 * pass_tokens * index_matrix_parameters
 
 
 @formula(unit="byte", source="deepseek2025v32")
-def index_weight_size(index_matrix_parameters, part_weight_size):
+def indexer_weight_size(index_matrix_parameters, part_weight_size):
     """Weights of one indexer, whole on every rank."""
     return index_matrix_parameters * at(part_weight_size, weight_part="indexer")
 
 
 @formula(unit="byte", source="deepseek2025v32")
-def index_product_traffic(
-    index_weight_size, pass_tokens, hidden_size, q_lora_rank, index_key_width, index_query_width, activation_size
+def indexer_product_traffic(
+    indexer_weight_size, pass_tokens, hidden_size, q_lora_rank, index_key_width, index_query_width, activation_size
 ):
     """Memory traffic of the products of one indexer with its weights in a pass, by pass."""
     width = hidden_size + q_lora_rank + index_key_width + index_query_width
-    return index_weight_size + pass_tokens * width * activation_size
+    return indexer_weight_size + pass_tokens * width * activation_size
 
 
 @_chosen("indexers_product_flops", "1")
-def top_k_indexers_product_flops(index_layers, index_product_flops):
+def top_k_indexers_product_flops(index_layers, indexer_product_flops):
     """FLOPs of the products of indexers with their weights in one pass through all layers, by pass; on every rank."""
-    return index_layers * index_product_flops
+    return index_layers * indexer_product_flops
 
 
 @_chosen("indexers_time", "s")
 def top_k_indexers_time(
     index_layers,
-    index_product_flops,
+    indexer_product_flops,
     matrix_rate,
     library_efficiency,
-    index_product_traffic,
+    indexer_product_traffic,
     index_flops,
     index_rate,
-    index_score_traffic,
-    index_written,
+    indexer_score_traffic,
+    indexer_written,
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
@@ -249,9 +249,9 @@ def top_k_indexers_time(
     scores that the kernel before it has written.
     """
     kernels = (  # operations' time, bytes, launches
-        (index_product_flops / (matrix_rate * library_efficiency), index_product_traffic, 2),
-        (index_flops / index_rate, index_score_traffic, 2),
-        (0.0, index_written, 1),
+        (indexer_product_flops / (matrix_rate * library_efficiency), indexer_product_traffic, 2),
+        (index_flops / index_rate, indexer_score_traffic, 2),
+        (0.0, indexer_written, 1),
     )
     return index_layers * sum(
         roofline_shares(arithmetic=work, hbm=moved / achieved_hbm_bandwidth, launch=launches * launch_overhead)
@@ -293,11 +293,11 @@ def chosen_attention_energy(
 @_chosen("indexers_energy", "J")
 def top_k_indexers_energy(
     index_layers,
-    index_product_flops,
+    indexer_product_flops,
     index_flops,
-    index_product_traffic,
-    index_score_traffic,
-    index_written,
+    indexer_product_traffic,
+    indexer_score_traffic,
+    indexer_written,
     format_energy,
     fp8_format_energy,
     half_precision_operation_energy,
@@ -305,6 +305,6 @@ def top_k_indexers_energy(
     memory_access_energy,
 ):
     """Energy of the indexers of one pass through all layers, by resource and pass: operations and bytes."""
-    work = (index_product_flops * format_energy + index_flops * fp8_format_energy) * half_precision_operation_energy
-    traffic = index_product_traffic + index_score_traffic + index_written
+    work = (indexer_product_flops * format_energy + index_flops * fp8_format_energy) * half_precision_operation_energy
+    traffic = indexer_product_traffic + indexer_score_traffic + indexer_written
     return index_layers * energy.streamed(traffic, crossing_byte_energy, memory_access_energy, work)

@@ -191,9 +191,9 @@ def attention_time(
 
 
 @formula(unit="1", source="shazeer2020glu, dai2024deepseekmoe")
-def activated_width(rank_ffn_size, rank_shared_size, expert_ffn_size, experts_per_token, etp, moe_share):
+def activated_width(rank_ffn_size, rank_shared_ffn_size, expert_ffn_size, experts_per_token, etp, moe_share):
     """Results of activations of one token on one rank, mean of dense layers and those with experts."""
-    experts = rank_shared_size + expert_ffn_size * experts_per_token / etp
+    experts = rank_shared_ffn_size + expert_ffn_size * experts_per_token / etp
     return rank_ffn_size * (1 - moe_share) + experts * moe_share
 
 
@@ -312,7 +312,7 @@ def serving_stream_count(
 
 @formula(unit="byte", source="williams2009roofline")
 def serving_stream_traffic(pass_tokens, pass_sequences, serving_stream_width, serving_stream_size):
-    """Bytes that each streaming kernel reads and writes, by pass and serving_stream: sampling is of last tokens only."""
+    """Bytes that each streaming kernel reads and writes, by pass and serving_stream: last tokens are sampled."""
     sampled = only("serving_stream", "sampling")
     return (pass_tokens * (1 - sampled) + pass_sequences * sampled) * serving_stream_width * serving_stream_size
 

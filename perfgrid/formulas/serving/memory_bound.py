@@ -5,16 +5,6 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import INNER, at, table, total
 
 
-@formula(unit="1", source="williams2009roofline")
-def decode_attention_memory_ratio(decode_attention_chip_time, decode_cache_time, mask_share, position_weight):
-    """Time to read the cache over time of scores, softmax and context of a decoding step, mean over the positions."""
-
-    def mean(time):
-        return total(total(time * mask_share, "mask") * position_weight, "position")
-
-    return mean(decode_cache_time) / mean(decode_attention_chip_time)
-
-
 @formula(unit="1", source="williams2009roofline, guo2025")
 def prefill_attention_memory_ratio(
     flash_streamed_traffic, flash_exposed_traffic, flash_compute_time, mask_share, achieved_hbm_bandwidth
@@ -34,7 +24,8 @@ def kernel_memory_ratio(
     expert_chip_time,
     moe_layers,
     prefill_attention_memory_ratio,
-    decode_attention_memory_ratio,
+    read_token_traffic,
+    read_token_chip_time,
     attention_layers,
     achieved_hbm_bandwidth,
 ):
@@ -50,7 +41,8 @@ def kernel_memory_ratio(
 
     products = ratio(gemm_hbm_traffic, gemm_chip_time, product_count)
     experts = ratio(expert_hbm_traffic, expert_chip_time, moe_layers)
-    attention = table("pass", prefill=prefill_attention_memory_ratio, decode=decode_attention_memory_ratio)
+    step = read_token_traffic / achieved_hbm_bandwidth / read_token_chip_time
+    attention = table("pass", prefill=prefill_attention_memory_ratio, decode=step)
     return table(
         "kernel",
         **{name: at(products, product=name) for name in INNER.labels["product"]},

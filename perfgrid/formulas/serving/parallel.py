@@ -33,7 +33,8 @@ FORMULAS = (
         workload="inference",
     ),
     *alternatives(
-        WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Number of the algorithm named: none.", {"inference": 0.0})}
+        WORKLOAD,
+        {"tp_named_algorithm": ("1", "thakur2005", "Number of the algorithm named: none.", {"inference": 0.0})},
     ),
 )
 
@@ -203,7 +204,7 @@ def tier_copies(ep_tier_ranks, experts_per_token, outer_copies, etp, tp):
 
 @formula(unit="byte", source="deepseek2025deepep")
 def dispatch_message(pass_tokens, tp, expert_width, operand_size, activation_size):
-    """Bytes of one copy of the tokens of a rank on their way to experts and back, by pass: operands go, 16 bits return."""
+    """Bytes of one copy of the tokens of a rank to experts and back, by pass: operands go, 16 bits return."""
     return pass_tokens / tp * expert_width * (operand_size + activation_size)
 
 

@@ -72,19 +72,13 @@ def quantised_width(
     hidden_size,
     rank_context_width,
     q_lora_rank,
-    rank_ffn_size,
-    rank_shared_size,
+    activated_width,
     shared_experts,
-    expert_ffn_size,
-    experts_per_token,
-    etp,
 ):
     """Elements of a token that these kernels quantise in a layer on one rank, mean of all layers."""
     attention = rank_context_width + query_quantising * q_lora_rank + apart_share * hidden_size
-    shared = xp.where(shared_experts > 0, hidden_size + rank_shared_size, 0.0)
-    experts = expert_ffn_size * experts_per_token / etp + shared
-    ffn = (hidden_size + rank_ffn_size) * (1 - moe_share) + experts * moe_share
-    return attention_quantising * attention + apart_share * ffn_share * ffn
+    inputs = xp.where(shared_experts > 0, 1.0, 1 - moe_share)  # routed experts take copies
+    return attention_quantising * attention + apart_share * ffn_share * (inputs * hidden_size + activated_width)
 
 
 @formula(unit="1", source="shoeybi2019megatron")

@@ -125,9 +125,9 @@ def own_passes(pass_prompts):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def chunk_tokens(pass_prompts, computed_prompt_tokens, cp):
+def chunk_tokens(prefill_sequences, computed_prompt_tokens, cp, prefill_passes):
     """Prompt tokens that one rank computes in a pass with prompts; context-parallel ranks share a prompt."""
-    return pass_prompts * computed_prompt_tokens / cp
+    return prefill_sequences * computed_prompt_tokens / cp / prefill_passes
 
 
 @formula(unit="1", source="agrawal2024sarathi")

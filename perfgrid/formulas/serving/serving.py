@@ -131,17 +131,9 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
 
 
 @alternative(of="goodput", by="workload", label=("inference", "pools"), unit="1/s", source="zhong2024distserve")
-def LABEL_goodput(
-    output_tokens_per_second,
-    limited_first_token_time,
-    limited_token_time,
-    time_to_first_token_limit,
-    time_per_output_token_limit,
-    decode_steps,
-):
+def LABEL_goodput(output_tokens_per_second, first_token_in_time, output_tokens_in_time):
     """Output tokens per second where both latencies keep their limits (`limit_statistic`), otherwise 0."""
-    later = (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)
-    return xp.where((limited_first_token_time <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
+    return xp.where(first_token_in_time & output_tokens_in_time, output_tokens_per_second, 0.0)
 
 
 @alternative(of="tokens_per_second", by="workload", label=("inference", "pools"), unit="1/s", source="yu2022orca")
@@ -162,9 +154,9 @@ def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
 @constraint(
     kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
 )
-def arrivals_are_served(arrival_rate, arrival_limit):
-    """The arrival rate stays below the capacity of the largest batch."""
-    return arrival_rate <= arrival_limit * (1 + 1e-6)
+def arrivals_are_served(load_fraction, random_arrivals):
+    """Requests that arrive at random come no faster than the largest batch serves them."""
+    return (load_fraction <= 1 + 1e-6) | (random_arrivals == 0)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
