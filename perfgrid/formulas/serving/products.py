@@ -54,9 +54,7 @@ def rank_query_heads(heads, tp):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def attended_tokens(
-    cached_prompt_tokens, computed_prompt_tokens, own_passes, prefill_sequences, prefill_passes, cp
-):
+def attended_tokens(cached_prompt_tokens, computed_prompt_tokens, own_passes, prefill_sequences, prefill_passes, cp):
     """Tokens that those of a pass of the prefill attend to, cached ones too, on the rank that holds them.
 
     A prompt in n passes attends to its first i parts of n in the i-th.
