@@ -36,10 +36,11 @@ def touched_weight_memory(
 
 @formula(unit="byte", source="pope2022inference")
 def step_cache_traffic(
-    read_tokens, layer_token_cache, attention_layers, group_batch, sequence_state_size, indexers_traffic
+    read_tokens, layer_token_cache, attention_layers, group_batch, sequence_state_size, index_cache_size, index_contexts
 ):
     """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
-    return attention_layers * read_tokens * layer_token_cache + 2 * group_batch * sequence_state_size + indexers_traffic
+    keys = attention_layers * read_tokens * layer_token_cache + index_cache_size * in_pass(index_contexts, "decode")
+    return keys + 2 * group_batch * sequence_state_size
 
 
 @formula(unit="s", source="pope2022inference")

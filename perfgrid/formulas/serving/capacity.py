@@ -27,9 +27,14 @@ def stack_weight_memory(product_weight_memory):
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, redundancy):
-    """Weights of the routed experts of all layers on the ranks of one pipeline."""
-    return moe_layers * rank_expert_parameters * redundancy * expert_weight_size
+def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, experts, ep):
+    """Weights of the routed experts of all layers on the ranks of one pipeline.
+
+    Where ep does not divide the experts some have a second copy.
+    """
+    each = xp.maximum(experts, 1.0) / ep
+    copies = xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
+    return moe_layers * rank_expert_parameters * copies * expert_weight_size
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -42,12 +47,7 @@ def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, part_weight
 
 @formula(unit="byte", source="pope2022inference")
 def weight_memory(
-    stack_weight_memory,
-    expert_weight_memory,
-    index_weight_memory,
-    vocabulary_memory,
-    stage_share,
-    stage_expert_share,
+    stack_weight_memory, expert_weight_memory, index_weight_memory, vocabulary_memory, stage_share, stage_expert_share
 ):
     """Weights on one device of the fullest stage."""
     layers = (stack_weight_memory + index_weight_memory) * stage_share

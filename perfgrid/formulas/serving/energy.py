@@ -179,7 +179,7 @@ def pass_link_bytes(
     tp_message,
     tp_all_reduces,
     tp_crossing_share,
-    dispatch_message,
+    token_message,
     tier_copies,
     expert_exchanges,
     pipeline_message,
@@ -198,7 +198,7 @@ def pass_link_bytes(
     passed_round = attention_layers * (cp - 1) * context_message * table("pass", prefill=1.0, decode=2.0)
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
-    return tiers + expert_exchanges * tier_copies * dispatch_message
+    return tiers + expert_exchanges * tier_copies * token_message
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------
@@ -231,29 +231,19 @@ def request_kernel_energy(pass_energy, request_passes, request_weight):
     return total(total(pass_energy * request_passes, "pass") * request_weight, "load")
 
 
-@formula(unit="byte", source="shoeybi2019megatron")
-def request_link_bytes(pass_link_bytes, request_passes, request_weight):
-    """Bytes that devices send for one request, by tier."""
-    return total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
-
-
 @formula(unit="J", source="zhang2024llmcompass")
-def request_link_energy(request_link_bytes, scale_up_byte_energy, scale_out_byte_energy):
+def request_link_energy(pass_link_bytes, request_passes, request_weight, scale_up_byte_energy, scale_out_byte_energy):
     """Energy of the interfaces of links for one request, by tier."""
-    return request_link_bytes * table("tier", scale_up=scale_up_byte_energy, scale_out=scale_out_byte_energy)
-
-
-@formula(unit="s", source="yu2022orca")
-def request_working_time(working_time, request_passes, request_weight):
-    """Device-seconds of work for one request."""
-    return total(total(working_time * request_passes, "pass") * request_weight, "load")
+    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
+    return sent * table("tier", scale_up=scale_up_byte_energy, scale_out=scale_out_byte_energy)
 
 
 @formula(unit="J", source="kandiah2021accelwattch")
-def request_static_energy(static_power, idle_power, devices, served_rate, request_working_time):
+def request_static_energy(static_power, idle_power, devices, served_rate, working_time, request_passes, request_weight):
     """Energy that all devices draw whatever they do, for the time between two requests that end: less while idle."""
     paid = devices / served_rate
-    return idle_power * paid + (static_power - idle_power) * xp.minimum(request_working_time, paid)
+    working = total(total(working_time * request_passes, "pass") * request_weight, "load")
+    return idle_power * paid + (static_power - idle_power) * xp.minimum(working, paid)
 
 
 @formula(unit="J", source="hong2010power")

@@ -47,13 +47,6 @@ def routed_share(experts, experts_per_token):
     return xp.where(experts > 0, experts_per_token / xp.maximum(experts, 1.0), 1.0)
 
 
-@formula(unit="1", source="deepseek2024v3")
-def redundancy(experts, ep):
-    """Experts that all ranks hold over those that there are: where ep does not divide them some have a second copy."""
-    each = xp.maximum(experts, 1.0) / ep
-    return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
-
-
 @constraint(reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard")
 def ranks_have_experts(experts, ep):
     """Every expert-parallel rank has an expert."""

@@ -104,18 +104,13 @@ def chosen_attention_traffic(
     return chunk_tokens * prefill_passes * width * activation_size + prefix_traffic
 
 
-@formula(unit="s", source="deepseek2025v32")
-def chosen_chip_time(
-    chosen_attention_flops, unquantised_matrix_rate, chosen_scores, score_softmax_time, hidden_softmax
-):
-    """Time of scores, softmax and context of one layer's attention to chosen tokens."""
-    softmax = chosen_scores * at(score_softmax_time, phase="forward")
-    return side_by_side(chosen_attention_flops / unquantised_matrix_rate, softmax, hidden_softmax)
-
-
 @_chosen("prefill_attention_time", "s", "dense_attention_time")
 def chosen_attention_time(
-    chosen_chip_time,
+    chosen_attention_flops,
+    unquantised_matrix_rate,
+    chosen_scores,
+    score_softmax_time,
+    hidden_softmax,
     chosen_gathers,
     l2_bandwidth,
     chosen_attention_traffic,
@@ -126,8 +121,9 @@ def chosen_attention_time(
     dense_attention_time,
 ):
     """Time of the attention of the prompts of one group in all layers, by resource: dense up to the chosen tokens."""
+    softmax = chosen_scores * at(score_softmax_time, phase="forward")
     sparse = roofline_shares(
-        arithmetic=chosen_chip_time,
+        arithmetic=side_by_side(chosen_attention_flops / unquantised_matrix_rate, softmax, hidden_softmax),
         l2=chosen_gathers / l2_bandwidth,
         hbm=chosen_attention_traffic / achieved_hbm_bandwidth,
         launch=launch_overhead,
@@ -257,12 +253,6 @@ def top_k_indexers_time(
         roofline_shares(arithmetic=work, hbm=moved / achieved_hbm_bandwidth, launch=launches * launch_overhead)
         for work, moved, launches in kernels
     )
-
-
-@_chosen("indexers_traffic", "byte")
-def top_k_indexers_traffic(index_cache_size, index_contexts):
-    """Keys of indexers that a decoding step of one group reads on one rank of each stage."""
-    return index_cache_size * in_pass(index_contexts, "decode")
 
 
 # ---- energy ---------------------------------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ def dense_attention_time(dense_flash_time, uncached_share, prefix_traffic, achie
 
 
 @formula(unit="1", source="deepseek2024v2")
-def rank_cache_width(latent_attention, cached_latent_width, rank_key_width, rank_value_width):
-    """Elements that one token leaves in the cache of one layer on one rank; a latent is held by every rank."""
-    return xp.where(latent_attention > 0, cached_latent_width, rank_key_width + rank_value_width)
+def rank_cache_width(latent_attention, kv_lora_rank, qk_rope_head_dim, rank_key_width, rank_value_width):
+    """Elements that one token leaves in the cache of one layer on one rank; a latent and its rotary key on all."""
+    return xp.where(latent_attention > 0, kv_lora_rank + qk_rope_head_dim, rank_key_width + rank_value_width)
 
 
 @formula(unit="byte", source="pope2022inference")
@@ -235,7 +235,7 @@ def serving_stream_width(
 def serving_stream_size(
     activation_size,
     operand_size,
-    conversion_size,
+    scaling_reads,
     quantised_norms,
     apart_share,
     float32_size,
@@ -258,7 +258,7 @@ def serving_stream_size(
         latent_norm=2 * a,
         rotary=2 * a,
         latent_keys=2 * a,
-        quantising=conversion_size,
+        quantising=xp.where(operand_size < a, scaling_reads * a + operand_size, 0.0),
         activation=xp.where(fused_streams, ffn_input_matrices * a + written, (3 * ffn_input_matrices - 1) * a),
         routing=a + 2 * operand_size + a,
         shared_experts=3 * a,

@@ -145,16 +145,18 @@ def tp_all_reduces(layers, layer_blocks, looked_up_width, hidden_size, tp):
     return xp.where(tp > 1, layers * layer_blocks + looked_up_width / hidden_size, 0.0)
 
 
-@formula(unit="byte", source="shoeybi2019megatron")
-def logits_message(pass_sequences, vocab_size, activation_size):
-    """Logits that the tensor-parallel ranks gather, by pass."""
-    return pass_sequences * vocab_size * activation_size
-
-
 @formula(unit="s", source="shoeybi2019megatron")
-def logits_gather_time(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead):
+def logits_gather_time(
+    pass_sequences,
+    vocab_size,
+    activation_size,
+    tp_tier_ranks,
+    tier_transfer_latency,
+    tier_bandwidth,
+    collective_overhead,
+):
     """Time to gather the logits of the next tokens, by pass: a ring of n - 1 steps on each tier."""
-    message = by_domain(logits_message, tp_tier_ranks)
+    message = by_domain(pass_sequences * vocab_size * activation_size, tp_tier_ranks)
     ring = ring_all_reduce(message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
     return total(ring + xp.where(tp_tier_ranks > 1, collective_overhead, 0.0), "tier")
 
@@ -175,53 +177,47 @@ def expert_exchanges(tp, ep, etp, moe_layers):
 
 
 @formula(unit="1", source="deepseek2025deepep")
-def outer_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token):
-    """Copies of a token that leave its scale-up domain, by pass.
-
-    Prefill: one for each other domain that holds a chosen expert (at most the groups that a token may visit), spread
-    inside it. Decoding: one for each expert, for the sake of latency.
-    """
-    domains = at(ep_tier_ranks, tier="scale_out")
-    limit = xp.where(groups > 0, xp.minimum(groups_per_token, domains), domains)
-    away = 1 - 1 / xp.maximum(domains, 1.0)
-    visited = xp.minimum(expected_distinct(domains, experts_per_token), limit)
-    return away * table("pass", prefill=visited, decode=experts_per_token)
-
-
-@formula(unit="1", source="deepseek2025deepep")
-def tier_copies(ep_tier_ranks, experts_per_token, outer_copies, etp, tp):
+def tier_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token, etp, tp):
     """Copies of a token that each tier carries, by pass and tier.
 
+    Beyond the scale-up domain of the token, in the prefill: one for each other domain that holds a chosen expert (at
+    most the groups that a token may visit), spread inside it; in decoding one for each expert, for the sake of latency.
     Where tensor-parallel ranks that hold other tokens share an expert all of them take a copy, each rank at most one.
     """
     inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
     ranks = inside * xp.maximum(etp / tp, 1.0)
     shared = xp.minimum(experts_per_token * ranks / inside, ranks) * (1 - 1 / ranks)
     near = xp.where(etp > tp, shared, experts_per_token * (1 - 1 / inside))
-    spread = table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0))
-    return table("tier", scale_up=near * spread, scale_out=outer_copies)
+    limit = xp.where(groups > 0, xp.minimum(groups_per_token, domains), domains)
+    visited = xp.minimum(expected_distinct(domains, experts_per_token), limit)
+    away = 1 - 1 / xp.maximum(domains, 1.0)
+    return table(
+        "tier",
+        scale_up=near * table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0)),
+        scale_out=away * table("pass", prefill=visited, decode=experts_per_token),
+    )
 
 
 @formula(unit="byte", source="deepseek2025deepep")
-def dispatch_message(pass_tokens, tp, expert_width, operand_size, activation_size):
+def token_message(pass_tokens, tp, expert_width, operand_size, activation_size):
     """Bytes of one copy of the tokens of a rank to experts and back, by pass: operands go, 16 bits return."""
     return pass_tokens / tp * expert_width * (operand_size + activation_size)
 
 
 @formula(unit="s", source="deepseek2025deepep")
-def dispatch_time(
-    tier_copies, dispatch_message, ep_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead
+def exchange_time(
+    expert_exchanges,
+    tier_copies,
+    token_message,
+    ep_tier_ranks,
+    tier_transfer_latency,
+    tier_bandwidth,
+    collective_overhead,
 ):
-    """Time to send tokens to their experts and results back in one layer, by pass."""
+    """Time in which tokens travel to experts and results back in one pass through all layers, by pass."""
     starts = xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
-    by_tier = tier_copies * dispatch_message / tier_bandwidth + starts
-    return largest(by_tier, "tier") + 2 * collective_overhead
-
-
-@formula(unit="s", source="deepseek2025deepep")
-def exchange_time(dispatch_time, expert_exchanges):
-    """Time in which tokens travel to experts and back in one pass through all layers, by pass."""
-    return expert_exchanges * dispatch_time
+    by_tier = tier_copies * token_message / tier_bandwidth + starts
+    return expert_exchanges * (largest(by_tier, "tier") + 2 * collective_overhead)
 
 
 # ---- pipeline -------------------------------------------------------------------------------------------------------

@@ -23,34 +23,19 @@ NEVER_QUANTISED = ("logits", "router")
 
 FORMULAS = synonyms(
     {
-        "gemm_result_size": (
-            "activation_size",
-            "byte",
-            "pope2022inference",
-            "Bytes that it writes per element.",
-        ),
+        "gemm_result_size": ("activation_size", "byte", "pope2022inference", "Bytes that it writes per element."),
         "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
-        "gemm_weight_size": ("product_weight_size", "byte", "lin2023awq", "Bytes of one weight in memory, by product."),
     },
     workload="inference",
 )
 
-# ---- which attention ------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="deepseek2024v2")
-def cached_latent_width(kv_lora_rank, qk_rope_head_dim):
-    """Elements of the latent of keys and values of one token, its rotary key among them."""
-    return kv_lora_rank + qk_rope_head_dim
+# ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="shoeybi2019megatron")
 def rank_query_heads(heads, tp):
     """Query heads of one tensor-parallel rank."""
     return heads / tp
-
-
-# ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -181,12 +166,11 @@ def product_count(
     )
 
 
-@formula(unit="byte", source="lin2023awq")
-def product_weight_size(part_weight_size):
+@alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
+def serving_gemm_weight_size(part_weight_size):
     """Bytes of one weight in memory, by product: those of the part of the model that it belongs to."""
-    return table(
-        "product", **{product: at(part_weight_size, weight_part=part) for product, part in PART_OF_PRODUCT.items()}
-    )
+    parts = {product: at(part_weight_size, weight_part=part) for product, part in PART_OF_PRODUCT.items()}
+    return table("product", **parts)
 
 
 @alternative(
@@ -205,10 +189,10 @@ def LABEL_unquantised_products(quantised_attention):
 @alternative(
     of="unquantised_products", by="weight_precision", label="published", unit="1", source="grattafiori2024llama3"
 )
-def published_unquantised_products(product_weight_size):
+def published_unquantised_products(gemm_weight_size):
     """1 for products that stay in 16 bits, by product: head, router, and those whose weights are published so."""
     never = only("product", *NEVER_QUANTISED)
-    return xp.where(product_weight_size < WIDE, never, 1.0)
+    return xp.where(gemm_weight_size < WIDE, never, 1.0)
 
 
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")

@@ -33,12 +33,6 @@ def quantised_norms(unquantised_products, layer_blocks, ffn_free_layers, layers)
     return xp.where(attention > 0, 1.0, (1 - ffn_free_layers / layers) / layer_blocks)
 
 
-@formula(unit="byte", source="choutim2024fbgemm")
-def conversion_size(activation_size, operand_size, scaling_reads):
-    """Bytes per element of a kernel that converts operands and does nothing else; 0 where they stay as they are."""
-    return xp.where(operand_size < activation_size, scaling_reads * activation_size + operand_size, 0.0)
-
-
 @formula(unit="1", source="deepseek2024v2")
 def attention_quantising(quantised_share, unquantised_products, attention_layers, layers):
     """Part of the layers whose projections of attention take quantised operands."""
@@ -46,26 +40,20 @@ def attention_quantising(quantised_share, unquantised_products, attention_layers
     return quantised_share * xp.where(attention > 0, attention_layers / layers, 0.0)
 
 
-@formula(unit="1", source="deepseek2024v2")
-def query_quantising(latent_attention, q_lora_rank):
-    """1 where queries pass a latent, which is quantised as well."""
-    return latent_attention * xp.where(q_lora_rank > 0, 1.0, 0.0)
-
-
 @formula(unit="1", source="deepseek2024v3")
-def quantising_launches(attention_quantising, query_quantising, apart_share, ffn_share, moe_share, shared_experts):
+def quantising_launches(attention_quantising, compressed_queries, apart_share, ffn_share, moe_share, shared_experts):
     """Kernels of a layer that quantise, mean of all layers: results of attention, latent queries, and apart the inputs
     of attention and feed-forward blocks (experts: of shared ones, and what both activations write).
     """
     shared = xp.where(shared_experts > 0, 2.0, 0.0)
     ffn = 2 * (1 - moe_share) + (1 + shared) * moe_share
-    return attention_quantising * (1 + query_quantising + apart_share) + apart_share * ffn_share * ffn
+    return attention_quantising * (1 + compressed_queries + apart_share) + apart_share * ffn_share * ffn
 
 
 @formula(unit="1", source="deepseek2024v3")
 def quantised_width(
     attention_quantising,
-    query_quantising,
+    compressed_queries,
     apart_share,
     ffn_share,
     moe_share,
@@ -76,7 +64,7 @@ def quantised_width(
     shared_experts,
 ):
     """Elements of a token that these kernels quantise in a layer on one rank, mean of all layers."""
-    attention = rank_context_width + query_quantising * q_lora_rank + apart_share * hidden_size
+    attention = rank_context_width + compressed_queries * q_lora_rank + apart_share * hidden_size
     inputs = xp.where(shared_experts > 0, 1.0, 1 - moe_share)  # routed experts take copies
     return attention_quantising * attention + apart_share * ffn_share * (inputs * hidden_size + activated_width)
 
