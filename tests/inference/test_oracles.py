@@ -10,7 +10,7 @@ from perfgrid.formulas.serving.arrivals import full_share, prompt_queue
 from perfgrid.formulas.serving.batching import hat_weights
 from perfgrid.formulas.serving.experts import busiest_load, touched_experts
 from perfgrid.formulas.serving.parallel import expected_distinct
-from perfgrid.formulas.serving.requests import contexts, expected_accepted
+from perfgrid.formulas.serving.requests import accepted_tokens, contexts
 
 from .designs import IDEAL, evaluate, of_resource, value
 
@@ -168,7 +168,7 @@ def test_accepted_tokens_are_those_of_a_simulation():
         runs = [
             next((i for i in range(drafted) if generator.random() >= acceptance), drafted) + 1 for _ in range(20000)
         ]
-        assert expected_accepted(float(drafted), acceptance) == pytest.approx(np.mean(runs), rel=0.02)
+        assert accepted_tokens(float(drafted), acceptance) == pytest.approx(np.mean(runs), rel=0.02)
 
 
 # ---- queues ---------------------------------------------------------------------------------------------------------

@@ -112,12 +112,7 @@ FORMULAS = alternatives(
     "batch_rule",
     {
         "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch.", {STATES: 1.0, CHOSEN: 0.0}),
-        "random_arrivals": (
-            "1",
-            "kleinrock1975queueing",
-            "1 where requests come at random.",
-            {"rate": 1.0, ONE_BATCH: 0.0},
-        ),
+        "random_arrivals": ("1", "kleinrock1975queueing", "1 where they are.", {"rate": 1.0, ONE_BATCH: 0.0}),
     },
 )
 

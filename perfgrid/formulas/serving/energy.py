@@ -40,7 +40,7 @@ FORMULAS = (
             "unquantised_format_energy": (
                 "1",
                 "dettmers2022int8",
-                "Energy of the multiply-adds that stay in 16 bits beside 8-bit integers, over that in 16 bits.",
+                "The same in 16 bits.",
                 {"int8": "bf16_format_energy"},
             ),
         },

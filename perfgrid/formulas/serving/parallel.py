@@ -20,21 +20,14 @@ from .latency import in_pass
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
 
+START = "Latency of a collective until its first step: what the stack takes to start it on all ranks."
+
 FORMULAS = (
     *synonyms(
-        {
-            "collective_launch_latency": (
-                "collective_overhead",
-                "s",
-                "nccl2026tuning",
-                "Latency of a collective until its first step: what the serving stack takes to start it on all ranks.",
-            )
-        },
-        workload="inference",
+        {"collective_launch_latency": ("collective_overhead", "s", "nccl2026tuning", START)}, workload="inference"
     ),
     *alternatives(
-        WORKLOAD,
-        {"tp_named_algorithm": ("1", "thakur2005", "Number of the algorithm named: none.", {"inference": 0.0})},
+        WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.", {"inference": 0.0})}
     ),
 )
 

@@ -53,7 +53,7 @@ def wait_of_arrivals(load, servers, service, variation):
 
 
 def wait_behind(rate, slot, workers, variation):
-    """Mean wait for whole passes of prompts before one's own: a part u of the arrivals waits for them (u = rate·slot)."""
+    """Mean wait for whole passes of prompts before one's own, for which a part u of the arrivals waits."""
     return xp.minimum(rate * slot, 0.99) * wait_of_arrivals(rate * slot, workers, workers * slot, variation)
 
 

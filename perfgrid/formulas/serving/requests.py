@@ -29,15 +29,6 @@ def contexts(first, count):
     return [middle + float(node) * half for node in NODES]
 
 
-def expected_accepted(drafted, acceptance):
-    """Tokens that one step yields if each of the drafted tokens is accepted with this probability, the step's own too.
-
-    1 + a + a² + ... + a^d (Leviathan 2023, equation 1).
-    """
-    gap = xp.maximum(1 - acceptance, 1e-6)
-    return xp.where(acceptance < 1 - 1e-6, (1 - (1 - gap) ** (drafted + 1)) / gap, drafted + 1)
-
-
 # ---- sequences ------------------------------------------------------------------------------------------------------
 
 
@@ -90,10 +81,15 @@ def step_tokens(draft_tokens):
     return 1 + draft_tokens
 
 
-@formula(unit="1", source="leviathan2023speculative")
+@formula(unit="1", source="leviathan2023speculative", where="equation 1")
 def accepted_tokens(draft_tokens, draft_acceptance):
-    """Tokens of one sequence that a decoding step yields on average."""
-    return expected_accepted(draft_tokens, draft_acceptance)
+    """Tokens of one sequence that a decoding step yields on average: 1 + a + a² + ... + a^d with d drafted tokens.
+
+    Each drafted one is accepted with the same probability a; the step's own token comes as well.
+    """
+    gap = xp.maximum(1 - draft_acceptance, 1e-6)
+    some = (1 - (1 - gap) ** (draft_tokens + 1)) / gap
+    return xp.where(draft_acceptance < 1 - 1e-6, some, draft_tokens + 1)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
