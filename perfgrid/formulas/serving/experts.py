@@ -5,14 +5,8 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at, table, total
-
-
-@synonym(unit="byte", source="micikevicius2022fp8")
-def expert_operand_size(operand_size):
-    """Bytes of one operand element of the products of experts."""
-    return operand_size
 
 
 @formula(unit="byte", source="lin2023awq")

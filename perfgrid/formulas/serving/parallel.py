@@ -34,11 +34,6 @@ FORMULAS = (
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
 
 
-def ring_all_reduce(message, n, step, bandwidth):
-    """Ring: 2·(n - 1) steps, and 2·(n - 1)/n of the message over every link."""
-    return 2 * (n - 1) * step + 2 * gathered_share(n) * message / bandwidth
-
-
 def one_shot_all_reduce(message, n, step, bandwidth):
     """Every rank reads the whole buffers of its peers in one step."""
     return xp.where(n > 1, step, 0.0) + (n - 1) * message / bandwidth
@@ -47,11 +42,6 @@ def one_shot_all_reduce(message, n, step, bandwidth):
 def two_shot_all_reduce(message, n, step, bandwidth):
     """Every rank adds up its part of the buffers, then reads the parts of its peers."""
     return xp.where(n > 1, 2 * step, 0.0) + 2 * gathered_share(n) * message / bandwidth
-
-
-def in_network_all_reduce(message, n, step, bandwidth):
-    """The switch adds up what all ranks send and returns the sum."""
-    return xp.where(n > 1, 2 * step, 0.0) + xp.where(n > 1, (1 + 1 / n) * message / bandwidth, 0.0)
 
 
 def expected_distinct(groups, draws):
@@ -115,9 +105,9 @@ def tp_direct_time(
 def tp_in_network_time(
     tp_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, tier_in_network, collective_launch_latency
 ):
-    """Time of one all-reduce that the switches add up, by pass, where they can."""
-    message = by_domain(tp_message, tp_tier_ranks)
-    time = in_network_all_reduce(message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
+    """Time of one all-reduce that the switches add up, by pass, where they can: all send, and get the sum."""
+    moved = (1 + 1 / tp_tier_ranks) * by_domain(tp_message, tp_tier_ranks) / tier_bandwidth
+    time = xp.where(tp_tier_ranks > 1, 2 * tier_transfer_latency + moved, 0.0)
     offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
     return collective_launch_latency + total(xp.where(offered, time, UNAVAILABLE), "tier")
 
@@ -150,7 +140,7 @@ def logits_gather_time(
 ):
     """Time to gather the logits of the next tokens, by pass: a ring of n - 1 steps on each tier."""
     message = by_domain(pass_sequences * vocab_size * activation_size, tp_tier_ranks)
-    ring = ring_all_reduce(message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
+    ring = (tp_tier_ranks - 1) * tier_transfer_latency + gathered_share(tp_tier_ranks) * message / tier_bandwidth
     return total(ring + xp.where(tp_tier_ranks > 1, collective_overhead, 0.0), "tier")
 
 

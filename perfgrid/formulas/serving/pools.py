@@ -25,18 +25,6 @@ from .batching import NODES, hat_weights
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def prompts_of_a_pass(rate, alone, further, most):
-    """Prompts that come while a pass of them is computed: j = rate·(a + f·(j - 1)), between one and a full pass."""
-    slack = xp.maximum(1 - rate * further, 1e-6)
-    return xp.minimum(xp.maximum(rate * (alone - further) / slack, 1.0), most)
-
-
-def queue_of_a_loop(own, others, service):
-    """Wait behind other prompts in a closed loop: y² + y·(Z - K) = K·r, with Z own time, K that of all the others."""
-    gap = others - own
-    return (gap + xp.sqrt(gap**2 + 4 * others * service)) / 2
-
-
 def chance_exponent(servers):
     """Power of the load that is the chance to find all of so many servers busy (Sakasegawa 1977)."""
     return xp.sqrt(2 * (servers + 1)) - 1
@@ -75,8 +63,14 @@ def prompt_slot(full_pass_time, full_pass_prompts, prefill_workers):
 
 @formula(unit="1", source="bailey1954bulk")
 def prompts_per_pass(prompt_rate, prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts):
-    """Prompts of a pass, mean: those that came during the pass before it."""
-    return prompts_of_a_pass(prompt_rate / prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts)
+    """Prompts of a pass, mean: those that came during the pass before it, j = rate·(a + f·(j - 1)), at most a full one.
+
+    A pass takes a with one prompt and f more with each further one.
+    """
+    rate = prompt_rate / prefill_workers
+    slack = xp.maximum(1 - rate * further_prompt_time, 1e-6)
+    come = rate * (lone_pass_time - further_prompt_time) / slack
+    return xp.minimum(xp.maximum(come, 1.0), full_pass_prompts)
 
 
 @formula(unit="s", source="bailey1954bulk")
@@ -211,9 +205,13 @@ def loop_other_time(prompt_time, running_pass_wait, exposed_transfer_time, serve
 
 @formula(unit="s", source="reiser1980mva")
 def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, prompt_variation):
-    """Wait behind other prompts in the loop, by load of the decode pool."""
-    others = (active_clients - 1) * prompt_slot
-    return queue_of_a_loop(loop_other_time, others, prompt_slot * (1 + prompt_variation**2) / 2)
+    """Wait y behind other prompts in the loop, by load of the decode pool: y² + y·(Z - K) = K·r.
+
+    Z is all other time of a request, K the service of all other clients, r the mean rest of a service.
+    """
+    others, rest = (active_clients - 1) * prompt_slot, prompt_slot * (1 + prompt_variation**2) / 2
+    gap = others - loop_other_time
+    return (gap + xp.sqrt(gap**2 + 4 * others * rest)) / 2
 
 
 @formula(unit="s", source="little1961")

@@ -21,12 +21,17 @@ PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
 }
 NEVER_QUANTISED = ("logits", "router")
 
-FORMULAS = synonyms(
-    {
-        "gemm_result_size": ("activation_size", "byte", "pope2022inference", "Bytes that it writes per element."),
-        "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
-    },
-    workload="inference",
+FORMULAS = (
+    *synonyms(
+        {"expert_operand_size": ("operand_size", "byte", "micikevicius2022fp8", "Bytes of one of its operands.")}
+    ),
+    *synonyms(
+        {
+            "gemm_result_size": ("activation_size", "byte", "pope2022inference", "Bytes that it writes per element."),
+            "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
+        },
+        workload="inference",
+    ),
 )
 
 # ---- shapes ---------------------------------------------------------------------------------------------------------
