@@ -44,11 +44,10 @@ def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
     return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
 
 
-@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva",
-             others={"rate": "request_rate"})  # fmt: skip
-def clients_wanted_rate(clients_decode_target, load_weight):
+@formula(unit="1/s", source="reiser1980mva")
+def wanted_rate(decode_target, load_weight):
     """Requests per second that users ask for: those that arrive, or of the loop with the batch that runs."""
-    return total(clients_decode_target * load_weight, "load")
+    return total(decode_target * load_weight, "load")
 
 
 @alternative(of="largest_request_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")

@@ -8,10 +8,11 @@ are sent to experts are quantised as they are made.
 from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, alternatives, formula
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES, of_recipe
 
+NEVER_QUANTISED = ("embedding", "head", "router")  # parts of a model whose weights stay in 16 bits
 STORED = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")  # formats of weights, keys and values
 SIZES = {name: NUMBER_FORMATS[name].element_size for name in STORED}  # bytes, scales among them
 ROW = float(NAMES.index("row"))  # number of the scaling with one scale per row
@@ -56,19 +57,9 @@ def LABEL_part_weight_size(weight_element_size, head_size, quantised_attention):
 
     Those stay in the format of products that are not quantised.
     """
-    projections = xp.where(quantised_attention, weight_element_size, head_size)
-    return table(
-        "weight_part",
-        attention=projections,
-        mixer=projections,
-        indexer=weight_element_size,
-        ffn=weight_element_size,
-        shared_experts=weight_element_size,
-        experts=weight_element_size,
-        embedding=head_size,
-        head=head_size,
-        router=head_size,
-    )
+    attention = only("weight_part", "attention", "mixer")
+    kept = only("weight_part", *NEVER_QUANTISED) + xp.where(quantised_attention, 0.0, 1.0) * attention
+    return weight_element_size * (1 - kept) + head_size * kept
 
 
 @alternative(
