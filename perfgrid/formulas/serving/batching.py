@@ -108,11 +108,14 @@ def LABEL_prefill_sequences(busiest_prompts, prompt_room):
     return xp.minimum(busiest_prompts, prompt_room)
 
 
+RANDOM = {"rate": 1.0, ONE_BATCH: 0.0}  # by batch_rule
+STATED = {STATES: 1.0, CHOSEN: 0.0}
+
 FORMULAS = alternatives(
     "batch_rule",
     {
-        "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch.", {STATES: 1.0, CHOSEN: 0.0}),
-        "random_arrivals": ("1", "kleinrock1975queueing", "1 where they are.", {"rate": 1.0, ONE_BATCH: 0.0}),
+        "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask.", STATED),
+        "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate.", RANDOM),
     },
 )
 

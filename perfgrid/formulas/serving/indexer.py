@@ -184,18 +184,11 @@ def indexer_written(index_scores, float32_size):
 
 @formula(unit="byte", source="deepseek2025v32")
 def indexer_score_traffic(
-    pass_tokens,
-    index_heads,
-    index_query_width,
-    fp8_element_size,
-    float32_size,
-    index_contexts,
-    index_token_bytes,
-    indexer_written,
+    pass_tokens, index_heads, index_query_width, fp8_element_size, float32_size, index_contexts, index_token_bytes
 ):
-    """Queries in 8 bits with a weight of each head, and keys, that one indexer reads in a pass, and scores, by pass."""
+    """Queries in 8 bits with a weight of each head, and keys, that one indexer reads in a pass on one rank, by pass."""
     queries = index_query_width * fp8_element_size + index_heads * float32_size
-    return pass_tokens * queries + index_contexts * index_token_bytes + indexer_written
+    return pass_tokens * queries + index_contexts * index_token_bytes
 
 
 @formula(unit="1", source="deepseek2025v32")
@@ -246,7 +239,7 @@ def top_k_indexers_time(
     """
     kernels = (  # operations' time, bytes, launches
         (indexer_product_flops / (matrix_rate * library_efficiency), indexer_product_traffic, 2),
-        (index_flops / index_rate, indexer_score_traffic, 2),
+        (index_flops / index_rate, indexer_score_traffic + indexer_written, 2),
         (0.0, indexer_written, 1),
     )
     return index_layers * sum(
@@ -296,5 +289,5 @@ def top_k_indexers_energy(
 ):
     """Energy of the indexers of one pass through all layers, by resource and pass: operations and bytes."""
     work = (indexer_product_flops * format_energy + index_flops * fp8_format_energy) * half_precision_operation_energy
-    traffic = indexer_product_traffic + indexer_score_traffic + indexer_written
+    traffic = indexer_product_traffic + indexer_score_traffic + 2 * indexer_written
     return index_layers * energy.streamed(traffic, crossing_byte_energy, memory_access_energy, work)

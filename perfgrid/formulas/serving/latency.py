@@ -35,24 +35,18 @@ def kernels_time(
     source="pope2022inference",
     family={"KIND": ("products", "experts", "attention", "mixers", "indexers", "streams")},
 )
-def KIND_busy_time(KIND_time):
+def KIND_busy_time(KIND_time, remaining_cores):
     """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""
-    return total(KIND_time, "resource")
+    return total(KIND_time, "resource") / remaining_cores
 
 
 @formula(unit="s", source="pope2022inference")
 def busy_time(
-    products_busy_time,
-    experts_busy_time,
-    attention_busy_time,
-    mixers_busy_time,
-    indexers_busy_time,
-    streams_busy_time,
-    remaining_cores,
+    products_busy_time, experts_busy_time, attention_busy_time, mixers_busy_time, indexers_busy_time, streams_busy_time
 ):
     """Time of all kernels of one pass through all layers, by pass."""
     mixing = attention_busy_time + mixers_busy_time + indexers_busy_time
-    return (products_busy_time + experts_busy_time + mixing + streams_busy_time) / remaining_cores
+    return products_busy_time + experts_busy_time + mixing + streams_busy_time
 
 
 @formula(unit="1", source="deepseek2024v3")

@@ -129,7 +129,7 @@ def prefill_share(
     fixed = (at(of_prompt(kernels_time), resource="launch") + of_prompt(host_time) + waits) / own / passes
     reads = (stack_weight_memory + expert_weight_memory) / achieved_hbm_bandwidth / own / passes
     held = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm") / own / passes
-    square = of_prompt(attention_busy_time / remaining_cores) / own
+    square = of_prompt(attention_busy_time) / own
     late = of_prompt(late_launch_time) / own / passes
     launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time + of_prompt(host_time)
     return table(

@@ -78,16 +78,8 @@ def tp_nccl_time(
 
 
 @formula(unit="s", source="nvidia2024customallreduce")
-def tp_direct_time(
-    tp_message,
-    tp_tier_ranks,
-    ring_tier_latency,
-    tp_tier_bandwidth,
-    tier_kind,
-    direct_collectives,
-    collective_launch_latency,
-):
-    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are.
+def tp_direct_time(tp_message, tp_tier_ranks, ring_tier_latency, tp_tier_bandwidth, tier_kind, direct_collectives):
+    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, from their start.
 
     A step takes as long as with a message of few bytes: low-latency protocol and links passed.
     """
@@ -98,25 +90,23 @@ def tp_direct_time(
     two = two_shot_all_reduce(tp_message, inside, step, bandwidth)
     meet = (kind == PEERS[0]) | (kind == PEERS[1])
     offered = direct_collectives & meet & (at(tp_tier_ranks, tier="scale_out") <= 1)
-    return xp.where(offered, collective_launch_latency + xp.minimum(one, two), UNAVAILABLE)
+    return xp.where(offered, xp.minimum(one, two), UNAVAILABLE)
 
 
 @formula(unit="s", source="graham2016sharp")
-def tp_in_network_time(
-    tp_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, tier_in_network, collective_launch_latency
-):
-    """Time of one all-reduce that the switches add up, by pass, where they can: all send, and get the sum."""
+def tp_in_network_time(tp_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, tier_in_network):
+    """Time of one all-reduce that the switches add up, by pass, from its start: all send, and get the sum."""
     moved = (1 + 1 / tp_tier_ranks) * by_domain(tp_message, tp_tier_ranks) / tier_bandwidth
     time = xp.where(tp_tier_ranks > 1, 2 * tier_transfer_latency + moved, 0.0)
     offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
-    return collective_launch_latency + total(xp.where(offered, time, UNAVAILABLE), "tier")
+    return total(xp.where(offered, time, UNAVAILABLE), "tier")
 
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, tp):
-    """Time of one all-reduce of the tensor-parallel ranks by the fastest means, by pass."""
-    fastest = xp.minimum(tp_nccl_time, xp.minimum(tp_direct_time, tp_in_network_time))
-    return xp.where(tp > 1, fastest, 0.0)
+def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp):
+    """Time of one all-reduce of the tensor-parallel ranks by the fastest means that there is, by pass."""
+    others = collective_launch_latency + xp.minimum(tp_direct_time, tp_in_network_time)
+    return xp.where(tp > 1, xp.minimum(tp_nccl_time, others), 0.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")

@@ -101,14 +101,14 @@ def rate_prompt_queue_time(running_pass_wait, request_rate, prompt_slot, prefill
 
 @alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
 def clients_prompt_queue_time(
-    running_pass_wait, loop_queue_time, loop_place_time, starting_share, starting_prompt_time, prompt_time
+    running_pass_wait, loop_queue_time, loop_place_time, starting_share, starting_pass_time, mean_pass_time
 ):
     """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning.
 
     In the loop it waits for prompts of clients that do not wait for a place.
     """
     loop = running_pass_wait + xp.maximum(loop_queue_time - loop_place_time, 0.0)
-    return (1 - starting_share) * loop + starting_share * (starting_prompt_time - prompt_time)
+    return (1 - starting_share) * loop + starting_share * (starting_pass_time - mean_pass_time)
 
 
 # ---- the decode pool ------------------------------------------------------------------------------------------------
@@ -240,18 +240,11 @@ def loop_place_time(
 
 
 @formula(unit="s", source="bailey1954bulk")
-def starting_prompt_time(
-    active_clients,
-    prefill_workers,
-    full_pass_prompts,
-    full_pass_time,
-    lone_pass_time,
-    further_prompt_time,
-    prompt_time,
-    mean_pass_time,
+def starting_pass_time(
+    active_clients, prefill_workers, full_pass_prompts, full_pass_time, lone_pass_time, further_prompt_time
 ):
-    """Mean time to be computed of prompts that come together: full passes one after the other, or a single pass."""
+    """Mean time until passes of prompts that come together end: full ones one after the other, or a single one."""
     each = xp.maximum(active_clients / prefill_workers, 1.0)
     single = lone_pass_time + further_prompt_time * (each - 1)
     several = (each / full_pass_prompts + 1) / 2 * full_pass_time
-    return xp.where(each > full_pass_prompts, several, single) + prompt_time - mean_pass_time
+    return xp.where(each > full_pass_prompts, several, single)
