@@ -181,7 +181,7 @@ def pass_link_bytes(
     tp_crossing_share,
     token_message,
     tier_copies,
-    expert_exchanges,
+    moe_exchanges,
     pipeline_message,
     pipeline_transfer_crosses,
     context_message,
@@ -198,7 +198,7 @@ def pass_link_bytes(
     passed_round = attention_layers * (cp - 1) * context_message * table("pass", prefill=1.0, decode=2.0)
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
-    return tiers + expert_exchanges * tier_copies * token_message
+    return tiers + moe_exchanges * tier_copies * token_message
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------

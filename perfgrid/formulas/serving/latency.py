@@ -118,10 +118,10 @@ def serving_software_runs_on_device(vendor_support):
 
 
 @formula(unit="1", source="gray2019cudagraphs")
-def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, expert_exchanges):
+def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, moe_exchanges):
     """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning."""
     kernels = counted(at(in_pass(kernels_time, "prefill"), resource="launch"), launch_overhead)
-    return kernels + tp_all_reduces + 2 * expert_exchanges
+    return kernels + tp_all_reduces + 2 * moe_exchanges
 
 
 @formula(unit="s", source="sglang2025prefillgraph, deepspeed2026rollout")

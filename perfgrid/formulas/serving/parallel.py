@@ -144,7 +144,7 @@ def tp_time(tp_all_reduce_time, tp_all_reduces, logits_gather_time):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_exchanges(tp, ep, etp, moe_layers):
+def moe_exchanges(tp, ep, etp, moe_layers):
     """Layers in which tokens travel to their experts, as these lie on more ranks than hold the token already."""
     return xp.where(ep * etp > tp, moe_layers, 0.0)
 
@@ -179,18 +179,12 @@ def token_message(pass_tokens, tp, expert_width, operand_size, activation_size):
 
 @formula(unit="s", source="deepseek2025deepep")
 def exchange_time(
-    expert_exchanges,
-    tier_copies,
-    token_message,
-    ep_tier_ranks,
-    tier_transfer_latency,
-    tier_bandwidth,
-    collective_overhead,
+    moe_exchanges, tier_copies, token_message, ep_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead
 ):
     """Time in which tokens travel to experts and results back in one pass through all layers, by pass."""
     starts = xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
     by_tier = tier_copies * token_message / tier_bandwidth + starts
-    return expert_exchanges * (largest(by_tier, "tier") + 2 * collective_overhead)
+    return moe_exchanges * (largest(by_tier, "tier") + 2 * collective_overhead)
 
 
 # ---- pipeline -------------------------------------------------------------------------------------------------------
