@@ -20,7 +20,7 @@ from perfgrid.formulas.transformer.attention import mean_in_chunk
 from .latency import in_pass, with_steps
 
 
-def _chosen(of, unit, without=0.0):
+def _chosen(of: str, unit: str, without: float | str = 0.0):
     """A quantity of models with indexers; without them a number (none), or another quantity."""
     return alternative(of=of, by="indexer", label=CHOSEN, unit=unit, source="deepseek2025v32", others={ALL: without})
 
