@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.serving.anatomy import QUANTITIES, request_parts
+from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
 from perfgrid.results.provenance import designs, restore, workload_of
 from perfgrid.study.study import Study
 

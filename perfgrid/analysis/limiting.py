@@ -11,8 +11,7 @@ from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.serving import anatomy
-from perfgrid.formulas.serving.anatomy import request_parts
+from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
 from perfgrid.study.study import Study
 
 WORDS = {
@@ -54,7 +53,7 @@ def shares(study: Study, points: Sequence[tuple[int, ...]]) -> list[list[tuple[s
     if study.file.workload not in ("training", "inference") or not points:
         return []
     training = study.file.workload == "training"
-    wanted = BREAKDOWN if training else anatomy.QUANTITIES
+    wanted = BREAKDOWN if training else QUANTITIES
     plan = points_plan(study.registry, study.space, list(np.transpose(points)), wanted, study.file.choices)
     values = Evaluation(plan, "float64").collect()
     found = []

@@ -34,6 +34,7 @@ INNER = InnerAxes(
         "load": AXIS_LABELS["load"],
         # lengths of requests that stand for their distribution
         "length": tuple(f"length_{i}" for i in range(1, 9)),
+        "prompt_part": ("fixed", "read", "bound", "tokens", "work", "launched", "square"),  # of the time of a prompt
         "moment": ("second", "third", "fourth"),  # of the time of a prompt
         # moments of the length of an answer, and of one over it
         "power": ("second", "third", "inverse", "inverse_second", "inverse_third"),

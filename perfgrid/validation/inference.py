@@ -12,7 +12,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import only, total
-from perfgrid.formulas.serving import anatomy
+from perfgrid.formulas.serving import shares
 from perfgrid.formulas.serving.latency import in_pass
 
 from .design import Mapper, Row, convention
@@ -42,7 +42,7 @@ QUANTITIES = {
     for name in ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
 }
 OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
-OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
+OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *shares.QUANTITIES, "request_bound_time")
 REQUESTS_PER_CLIENT = 10  # of a closed loop whose source does not state them, as benchmarks of serving engines do
 ENGINE_OPTIONS = (
     "batch_limit",

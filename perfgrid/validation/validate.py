@@ -17,7 +17,7 @@ from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.formulas import BREAKDOWN, INNER, registry_of
-from perfgrid.formulas.serving.anatomy import request_parts
+from perfgrid.formulas.serving.shares import request_parts
 from perfgrid.results.evaluate import evaluated
 from perfgrid.study.study import Study
 

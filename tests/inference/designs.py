@@ -11,7 +11,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
-from perfgrid.formulas import registry_of
+from perfgrid.formulas import INNER, registry_of
 from tests.physics.cases import TABLES, entry
 
 DEFAULTS: dict[str, Any] = {
@@ -106,6 +106,11 @@ def evaluate(*outputs: str, **design: Any) -> dict[str, Any]:
 def value(output: str, **design: Any) -> float:
     """One number of one design."""
     return float(evaluate(output, **design)[output])
+
+
+def of_resource(output: str, resource: str, **design: Any) -> float:
+    """The part of one design's output that goes to a resource."""
+    return float(evaluate(output, **design)[output][INNER.labels["resource"].index(resource)])
 
 
 def _plain(result: Any) -> Any:

@@ -77,13 +77,13 @@ def test_bytes_of_a_token_on_a_rank(model, ranks, share):
 @pytest.mark.parametrize(("model", "size"), [("llama-2-7b", 128), ("mixtral-8x7b", 32)])
 def test_bytes_of_256_thousand_tokens(model, size):
     """Jamba, table 1: GiB in 16 bits."""
-    assert value("prompt_cache_memory", model=model, prompt_tokens=256.0 * KIB) == size * GIB
+    assert value("rank_prompt_cache", model=model, prompt_tokens=256.0 * KIB) == size * GIB
 
 
 def test_a_window_of_4096_keeps_an_eighth_of_32_thousand_tokens():
     """Mistral 7B, section 2."""
     given = {"model": "mistral-7b-v0.1", "prompt_tokens": 32.0 * KIB}
-    assert value("prompt_cache_memory", **given, window=0.0) == 8 * value("prompt_cache_memory", **given)
+    assert value("rank_prompt_cache", **given, window=0.0) == 8 * value("rank_prompt_cache", **given)
 
 
 LONG = 131_072
@@ -105,7 +105,7 @@ LONG = 131_072
 )
 def test_bytes_of_windows(model, size):
     """Derived from the lists of layers: a layer with a window keeps its last tokens."""
-    assert value("prompt_cache_memory", model=model, prompt_tokens=LONG) == pytest.approx(size, rel=1e-9)
+    assert value("rank_prompt_cache", model=model, prompt_tokens=LONG) == pytest.approx(size, rel=1e-9)
 
 
 def test_decoding_in_chunks_reads_those_of_the_own_chunk():

@@ -10,9 +10,9 @@ from perfgrid.formulas.serving.arrivals import full_share, prompt_queue
 from perfgrid.formulas.serving.batching import hat_weights
 from perfgrid.formulas.serving.experts import busiest_load, touched_experts
 from perfgrid.formulas.serving.parallel import expected_distinct
-from perfgrid.formulas.serving.requests import contexts, expected_accepted
+from perfgrid.formulas.serving.requests import accepted_tokens, contexts
 
-from .designs import IDEAL, evaluate, value
+from .designs import IDEAL, evaluate, of_resource, value
 
 # ---- the cache ------------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ def test_accepted_tokens_are_those_of_a_simulation():
         runs = [
             next((i for i in range(drafted) if generator.random() >= acceptance), drafted) + 1 for _ in range(20000)
         ]
-        assert expected_accepted(float(drafted), acceptance) == pytest.approx(np.mean(runs), rel=0.02)
+        assert accepted_tokens(float(drafted), acceptance) == pytest.approx(np.mean(runs), rel=0.02)
 
 
 # ---- queues ---------------------------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ def test_stages_wait_for_the_fullest():
 def test_a_cached_prompt_is_still_read():
     """A prefill that finds everything cached takes at least as long as reading that cache."""
     design = {"prompt_tokens": 60000.0, "prefix_hit_rate": 1.0, "output_tokens": 2.0}
-    found = evaluate("prefill_time", "prefill_bound_time", "request_hbm_energy", **design)
+    found = evaluate("prefill_time", "prefill_bound_time", **design)
     cache = 32 * 2 * 4096 * 2 * 60000
     assert found["prefill_time"] > found["prefill_bound_time"] >= cache / 3.35e12 * 0.999
-    byte = value("request_hbm_energy", memory_byte_energy=1.0, **design)
+    byte = of_resource("request_kernel_energy", "hbm", memory_byte_energy=1.0, **design)
     assert byte > 2 * cache  # once in the prefill, once in the step
 
 
@@ -304,10 +304,7 @@ def test_experts_of_the_fullest_stage(pp, layers):
 
 def test_context_parallel_ranks_share_out_the_cache():
     design = {"model": "llama-3.1-8b", "prompt_tokens": 100_000.0, "batch": 8.0, "output_tokens": 2.0}
-    one, eight = (
-        evaluate("decode_kernels_time", "decode_communication_time", "request_hbm_energy", cp=c, **design)
-        for c in (1.0, 8.0)
-    )
+    one, eight = (evaluate("decode_kernels_time", "decode_communication_time", cp=c, **design) for c in (1.0, 8.0))
     cache = 32 * 2 * 1024 * 2 * 100_000 * 8 / 3.35e12
     saved = np.sum(one["decode_kernels_time"]) - np.sum(eight["decode_kernels_time"])
     assert saved == pytest.approx(7 / 8 * cache, rel=0.25)

@@ -45,7 +45,7 @@ def test_a_cache_of_twenty_layers():
     """Keys and values of 20 of 35 layers, four of them whole."""
     point = {"model": GEMMA, "kv_precision": "bf16", "prompt_tokens": 32_000.0}
     assert of_serving("key_value_size_per_token", **point) == 20 * 2 * KEYS * 2
-    assert of_serving("prompt_cache_memory", **point) == pytest.approx((4 * 32_000 + 16 * 512) * 2 * KEYS * 2)
+    assert of_serving("rank_prompt_cache", **point) == pytest.approx((4 * 32_000 + 16 * 512) * 2 * KEYS * 2)
 
 
 def test_serving_reads_the_weights_that_there_are():

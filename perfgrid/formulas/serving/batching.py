@@ -14,7 +14,7 @@ percent either way. Pools of their own are joined in `pools`.
 from itertools import pairwise
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, alternatives, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
 from .tabulated import at_batch
@@ -108,25 +108,16 @@ def LABEL_prefill_sequences(busiest_prompts, prompt_room):
     return xp.minimum(busiest_prompts, prompt_room)
 
 
-@alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021",
-             others={MOVING: 1.0})  # fmt: skip
-def LABEL_prefill_groups(batch_groups, batch_parts):
-    """Passes' worth of prompts that follow each other through the pipeline: one for every part of the batch."""
-    return batch_groups * batch_parts
+RANDOM = {"rate": 1.0, ONE_BATCH: 0.0}  # by batch_rule
+STATED = {STATES: 1.0, CHOSEN: 0.0}
 
-
-@alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference",
-             others={CHOSEN: 0.0})  # fmt: skip
-def LABEL_batch_is_given():
-    """1 where the study states the batch."""
-    return 1.0
-
-
-@alternative(of="random_arrivals", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
-             others={ONE_BATCH: 0.0})  # fmt: skip
-def rate_random_arrivals():
-    """1 where requests arrive at random, at whatever rate: what depends on it only is the same at all rates."""
-    return 1.0
+FORMULAS = alternatives(
+    "batch_rule",
+    {
+        "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask.", STATED),
+        "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate.", RANDOM),
+    },
+)
 
 
 # ---- capacity and load ----------------------------------------------------------------------------------------------

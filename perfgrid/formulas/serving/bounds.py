@@ -1,44 +1,23 @@
-"""What no serving system beats: its weights and cache read once per step, its products at the peak rate."""
+"""What no serving system beats, weights and cache read once and products at the peak rate; and what bounds kernels."""
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import total
+from perfgrid.formulas.axes import INNER, at, table, total
 
 from .experts import touched_experts
 from .latency import in_pass
 
 
 @formula(unit="FLOP", source="pope2022inference")
-def pass_flops(
-    gemm_rows,
-    gemm_columns,
-    gemm_depth,
-    gemm_batch,
-    product_count,
-    expert_rows,
-    expert_columns,
-    expert_depth,
-    expert_batch,
-    busiest_load,
-    moe_layers,
-    indexers_product_flops,
-    one_flop,
-):
+def pass_flops(gemm_flops, product_count, expert_flops, moe_layers, indexers_product_flops):
     """Floating-point work of all products with weights of one pass on the mean rank, by pass (without attention)."""
-    dense = total(gemm_batch * gemm_rows * gemm_columns * gemm_depth * product_count, "product")
-    experts = (
-        moe_layers * expert_batch * expert_rows / busiest_load * total(expert_columns * expert_depth, "expert_product")
-    )
-    return (2 * (dense + experts) + indexers_product_flops) * one_flop
+    dense = total(gemm_flops * product_count, "product")
+    return dense + moe_layers * total(expert_flops, "expert_product") + indexers_product_flops
 
 
 @formula(unit="byte", source="pope2022inference")
 def touched_weight_memory(
-    gemm_depth,
-    gemm_columns,
-    gemm_batch,
-    gemm_weight_size,
-    product_count,
+    product_weight_memory,
     expert_columns,
     expert_depth,
     experts,
@@ -50,27 +29,18 @@ def touched_weight_memory(
     index_weight_memory,
 ):
     """Weights that one decoding pass reads, on the mean rank of every stage together."""
-    dense = total(
-        in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size, "product"
-    )
     touched = touched_experts(experts / ep, routed_share, in_pass(expert_tokens, "decode"))
     experts = moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
-    return dense + experts + index_weight_memory
+    return total(product_weight_memory, "product") + experts + index_weight_memory
 
 
 @formula(unit="byte", source="pope2022inference")
 def step_cache_traffic(
-    decode_cache_traffic,
-    mask_share,
-    position_weight,
-    attention_layers,
-    sequence_state_size,
-    group_batch,
-    indexers_traffic,
+    read_tokens, layer_token_cache, attention_layers, group_batch, sequence_state_size, index_cache_size, index_contexts
 ):
     """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
-    keys = attention_layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
-    return keys + 2 * group_batch * sequence_state_size + indexers_traffic
+    keys = attention_layers * read_tokens * layer_token_cache + index_cache_size * in_pass(index_contexts, "decode")
+    return keys + 2 * group_batch * sequence_state_size
 
 
 @formula(unit="s", source="pope2022inference")
@@ -110,3 +80,53 @@ def decode_bandwidth_utilization(
 def prefill_flops_utilization(prefill_bound_time, prefill_time, load_weight):
     """Part of the peak rate that the products of the prefill reach (attention not counted)."""
     return total(prefill_bound_time / prefill_time * load_weight, "load")
+
+
+# ---- kernels: time of their memory traffic over time of their work on chip ------------------------------------------
+
+
+@formula(unit="1", source="williams2009roofline, guo2025")
+def prefill_attention_memory_ratio(
+    flash_streamed_traffic, flash_exposed_traffic, flash_compute_time, mask_share, achieved_hbm_bandwidth
+):
+    """Time of the memory traffic of the fused kernel over time of its work on chip, forward pass."""
+    bytes_moved = total(at(flash_streamed_traffic + flash_exposed_traffic, phase="forward") * mask_share, "mask")
+    on_chip = total(total(at(flash_compute_time, phase="forward"), "resource") * mask_share, "mask")
+    return bytes_moved / achieved_hbm_bandwidth / on_chip
+
+
+@formula(unit="1", source="williams2009roofline, kundu2024")
+def kernel_memory_ratio(
+    gemm_hbm_traffic,
+    gemm_chip_time,
+    product_count,
+    expert_hbm_traffic,
+    expert_chip_time,
+    moe_layers,
+    prefill_attention_memory_ratio,
+    read_token_traffic,
+    read_token_chip_time,
+    attention_layers,
+    achieved_hbm_bandwidth,
+):
+    """Time of memory traffic over time on chip of each kernel, by pass and kernel: above 1 memory bounds it.
+
+    0 for kernels that the model does not have. Launches count for neither side. Attention of the prefill cannot hide
+    all of its traffic and waits for both.
+    """
+
+    def ratio(traffic, chip_time, count):
+        held = xp.where(count > 0, 1.0, 0.0)
+        return held * traffic / achieved_hbm_bandwidth / total(chip_time, "resource")
+
+    products = ratio(gemm_hbm_traffic, gemm_chip_time, product_count)
+    experts = ratio(expert_hbm_traffic, expert_chip_time, moe_layers)
+    step = read_token_traffic / achieved_hbm_bandwidth / read_token_chip_time
+    attention = table("pass", prefill=prefill_attention_memory_ratio, decode=step)
+    return table(
+        "kernel",
+        **{name: at(products, product=name) for name in INNER.labels["product"]},
+        expert_up=at(experts, expert_product="up"),
+        expert_down=at(experts, expert_product="down"),
+        attention=attention * xp.where(attention_layers > 0, 1.0, 0.0),
+    )

@@ -12,20 +12,29 @@ from .latency import in_pass
 
 
 @formula(unit="byte", source="pope2022inference")
-def stack_weight_memory(gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, product_count):
-    """Weights of all layers on the ranks of one pipeline, without routed experts and the head.
+def product_weight_memory(gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, product_count):
+    """Weights of each product in all layers on the ranks of one pipeline, by product.
 
     The absorbed products of a decoding step read every weight once.
     """
-    weights = in_pass(gemm_batch * gemm_depth * gemm_columns, "decode") * gemm_weight_size
-    counts = in_pass(product_count, "decode") * (1 - only("product", "logits"))
-    return total(weights * counts, "product")
+    return in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size
+
+
+@formula(unit="byte", source="pope2022inference")
+def stack_weight_memory(product_weight_memory):
+    """Weights of all layers on the ranks of one pipeline, without routed experts and the head."""
+    return total(product_weight_memory * (1 - only("product", "logits")), "product")
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, redundancy):
-    """Weights of the routed experts of all layers on the ranks of one pipeline."""
-    return moe_layers * rank_expert_parameters * redundancy * expert_weight_size
+def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, experts, ep):
+    """Weights of the routed experts of all layers on the ranks of one pipeline.
+
+    Where ep does not divide the experts some have a second copy.
+    """
+    each = xp.maximum(experts, 1.0) / ep
+    copies = xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
+    return moe_layers * rank_expert_parameters * copies * expert_weight_size
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -38,12 +47,7 @@ def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, part_weight
 
 @formula(unit="byte", source="pope2022inference")
 def weight_memory(
-    stack_weight_memory,
-    expert_weight_memory,
-    index_weight_memory,
-    vocabulary_memory,
-    stage_share,
-    stage_expert_share,
+    stack_weight_memory, expert_weight_memory, index_weight_memory, vocabulary_memory, stage_share, stage_expert_share
 ):
     """Weights on one device of the fullest stage."""
     layers = (stack_weight_memory + index_weight_memory) * stage_share
@@ -97,37 +101,10 @@ def cached_tokens(longest_context, shared_prefix_tokens, cache_slot_tokens, wind
     return in_pages(xp.maximum(own, cache_slot_tokens), window, page_tokens)
 
 
-@formula(unit="1", source="zheng2024sglang")
-def prefix_cached_tokens(shared_prefix_tokens, window, page_tokens):
-    """Places in the cache of a layer of the prefix that all prompts share, in whole pages, by mask."""
-    return in_pages(shared_prefix_tokens, window, page_tokens)
-
-
 @formula(unit="byte", source="kwon2023vllm")
-def prompt_cache_memory(
-    prompt_tokens,
-    window,
-    chunked_window,
-    mask_share,
-    key_value_cache_width,
-    kept_element_size,
-    caching_layers,
-    index_cache_size,
-    sequence_state_size,
-    tp,
-):
-    """Cache of one prompt in all layers of the model, windows counted, and its recurrent states."""
-    kept = seen_by_mask(prompt_tokens, window, chunked_window)
-    keys = caching_layers * total(kept * mask_share, "mask") * key_value_cache_width * kept_element_size
-    return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
-
-
-@formula(unit="byte", source="kwon2023vllm")
-def rank_token_cache(
-    mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
-):
+def rank_token_cache(mask_share, layer_token_cache, caching_layers, index_cache_size, stage_share, cp):
     """What a token leaves in the cache of one device of the fullest stage, by mask: keys, values, keys of indexers."""
-    keys = caching_layers * mask_share * rank_cache_width * kept_element_size
+    keys = caching_layers * mask_share * layer_token_cache
     return (keys + index_cache_size * only("mask", "whole")) * stage_share / cp
 
 
@@ -145,9 +122,9 @@ def sequence_key_value_memory(cached_tokens, rank_token_cache):
 
 
 @formula(unit="byte", source="zheng2024sglang")
-def shared_prefix_memory(prefix_cached_tokens, rank_token_cache):
+def shared_prefix_memory(shared_prefix_tokens, window, page_tokens, rank_token_cache):
     """Keys and values of the prefix that all prompts share, held once, on one device of the fullest stage."""
-    return total(prefix_cached_tokens * rank_token_cache, "mask")
+    return total(in_pages(shared_prefix_tokens, window, page_tokens) * rank_token_cache, "mask")
 
 
 @formula(unit="byte", source="kwon2023vllm")

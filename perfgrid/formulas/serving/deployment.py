@@ -8,22 +8,9 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
 from .batching import NODES
+from .pools import wait_of_arrivals
 
 POOLS = {"POOL": ("prefill", "decode")}
-
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
-def place_wait(load, places, service, variation):
-    """Mean wait for one of several places (M/G/c after Sakasegawa): u^(√(2(c + 1)) - 1)/(c·(1 - u))·S·(1 + v²)/2.
-
-    u is the load, c the places, S the time that a request holds one, v its coefficient of variation. Beyond 99 % load
-    that of 99 %: such a point is flagged.
-    """
-    u = xp.minimum(load, 0.99)
-    exponent = xp.sqrt(2 * (places + 1)) - 1
-    return u**exponent / (places * (1 - u)) * service * (1 + variation**2) / 2
-
 
 # ---- the cache on its way -------------------------------------------------------------------------------------------
 
@@ -57,11 +44,10 @@ def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
     return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
 
 
-@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva",
-             others={"rate": "request_rate"})  # fmt: skip
-def clients_wanted_rate(clients_decode_target, decode_batch_weight):
+@formula(unit="1/s", source="reiser1980mva")
+def wanted_rate(decode_target, load_weight):
     """Requests per second that users ask for: those that arrive, or of the loop with the batch that runs."""
-    return total(clients_decode_target * decode_batch_weight, "load")
+    return total(decode_target * load_weight, "load")
 
 
 @alternative(of="largest_request_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
@@ -75,22 +61,7 @@ def pools_largest_request_rate(prefill_limit, decode_limit):
 def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
     """Mean wait for a place in the decode pool (M/G/c over all its places)."""
     places = at(pool_batch, load=NODES[-1])
-    return place_wait(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
-
-
-@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
-def rate_prompt_queue_time(running_pass_wait, earlier_prompts_wait):
-    """Mean wait of a prompt in the prefill pool."""
-    return running_pass_wait + earlier_prompts_wait
-
-
-@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
-def clients_prompt_queue_time(
-    running_pass_wait, earlier_prompts_wait, starting_share, starting_prompt_time, prompt_time
-):
-    """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning."""
-    loop = running_pass_wait + earlier_prompts_wait
-    return (1 - starting_share) * loop + starting_share * (starting_prompt_time - prompt_time)
+    return wait_of_arrivals(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
 
 
 @alternative(of="time_to_first_token", by="workload", label="pools", unit="s", source="zhong2024distserve")
@@ -108,16 +79,10 @@ def pools_time_to_first_token(
     return servers_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait + step
 
 
-@formula(unit="1", source="zhong2024distserve")
-def prefill_pool_load(served_rate, prefill_limit):
-    """Requests served over what the prefill pool computes at most."""
-    return served_rate / prefill_limit
-
-
-@formula(unit="1", source="zhong2024distserve")
-def decode_pool_load(served_rate, decode_limit):
-    """Requests served over what the decode pool ends at most."""
-    return served_rate / decode_limit
+@formula(unit="1", source="zhong2024distserve", family=POOLS)
+def POOL_pool_load(served_rate, POOL_limit):
+    """Requests served over what the POOL pool takes at most."""
+    return served_rate / POOL_limit
 
 
 @alternative(of="load_fraction", by="workload", label="pools", unit="1", source="little1961")

@@ -1,11 +1,11 @@
 """Energy of a request: kernels of its prefill and its share of decoding steps, bytes on links, and static power.
 
-Energies of operations and bytes are those of training (`energy`). The parts add up to ``energy_per_request`` exactly.
-Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored weights into operands.
+Energies of operations and bytes are those of training (`energy`). Hosts, switches and cooling are not in it
+(`system_cost`), nor what turns stored weights into operands.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.registry import alternative, alternatives, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.hardware.power import boost
@@ -14,45 +14,58 @@ from perfgrid.formulas.kernels.tiling import hbm_bytes
 
 from .batching import ENDLESS, NODES
 from .experts import touched_experts
+from .latency import with_steps
 
-PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
-
-FORMULAS = synonyms(
-    {
-        "expert_format_energy": (
-            "format_energy",
-            "1",
-            "micikevicius2022fp8",
-            "Energy of an operation over 16 bits.",
-        ),
-        "expert_uneven_load": (
-            "busiest_load",
-            "1",
-            "fedus2022switch",
-            "Rows on the busiest over the mean rank.",
-        ),
-    }
+FORMULAS = (
+    *synonyms(
+        {
+            "expert_format_energy": (
+                "format_energy",
+                "1",
+                "micikevicius2022fp8",
+                "Energy of an operation over 16 bits.",
+            ),
+            "expert_uneven_load": ("busiest_load", "1", "fedus2022switch", "Rows on the busiest over the mean rank."),
+        }
+    ),
+    *alternatives(
+        "precision",
+        {
+            "format_energy": (
+                "1",
+                "stas2025ml",
+                "Energy of a multiply-add over 16 bits.",
+                {"int8": "fp8_format_energy"},
+            ),
+            "unquantised_format_energy": (
+                "1",
+                "dettmers2022int8",
+                "The same in 16 bits.",
+                {"int8": "bf16_format_energy"},
+            ),
+        },
+    ),
 )
 
-# ---- formats --------------------------------------------------------------------------------------------------------
-
-
-@alternative(of="format_energy", by="precision", label="int8", unit="1", source="stas2025ml")
-def int8_format_energy(fp8_format_energy):
-    """Energy of a multiply-add of 8-bit integers over that in 16 bits: as of 8-bit floating point, at the same rate."""
-    return fp8_format_energy
-
-
-@alternative(of="unquantised_format_energy", by="precision", label="int8", unit="1", source="dettmers2022int8")
-def int8_unquantised_format_energy(bf16_format_energy):
-    """Energy of the multiply-adds that stay in 16 bits beside 8-bit integers, over that in 16 bits."""
-    return bf16_format_energy
+# ---- energy of operations -------------------------------------------------------------------------------------------
 
 
 @alternative(of="gemm_format_energy", by="workload", label="inference", unit="1", source="micikevicius2022fp8")
 def serving_gemm_format_energy(format_energy, unquantised_format_energy, unquantised_products):
     """Energy of an operation of each product over that in 16 bits, by product: head and router stay in 16 bits."""
     return format_energy * (1 - unquantised_products) + unquantised_format_energy * unquantised_products
+
+
+@formula(unit="J", source="hong2010power")
+def unquantised_operation_energy(unquantised_format_energy, half_precision_operation_energy):
+    """Energy of an operation that stays in 16 bits: of attention, of recurrences."""
+    return unquantised_format_energy * half_precision_operation_energy
+
+
+@formula(unit="J", source="dao2023flash2")
+def score_energy(flash_operations, vector_operation_energy):
+    """Energy of the softmax of one score: an exponential, scaling and reductions."""
+    return (1 + at(flash_operations, phase="forward")) * vector_operation_energy
 
 
 # ---- kernels of a pass: one rank of every stage, mean of all experts' ranks -----------------------------------------
@@ -86,72 +99,54 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_access_energy):
-    """Energy of one layer's attention to all tokens of the prompts of a group, by resource: cached keys are read."""
+def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_access_energy, attention_layers):
+    """Energy of the attention of the prompts of a group to all their tokens, by resource: cached keys are read."""
     computed, memory = uncached_share * at(dense_flash_energy, phase="forward"), only("resource", "hbm")
     read = xp.maximum(prefix_traffic * memory_access_energy - at(computed, resource="hbm"), 0.0)
-    return computed + read * memory
+    return attention_layers * (computed + read * memory)
 
 
 @formula(unit="J", source="hong2010power")
-def decode_attention_energy(
-    decode_attention_flops,
-    decode_cache_traffic,
-    cache_reads,
-    group_batch,
-    rank_context,
+def read_token_energy(
+    read_token_flops,
+    read_token_traffic,
     rank_query_heads,
     step_tokens,
-    flash_operations,
-    mask_share,
-    position_weight,
-    attention_layers,
-    unquantised_format_energy,
-    half_precision_operation_energy,
-    vector_operation_energy,
+    score_energy,
+    unquantised_operation_energy,
     crossing_byte_energy,
     memory_access_energy,
 ):
-    """Energy of the attention of one decoding step in all layers, mean over the positions, by resource."""
-    scores = group_batch * rank_context * rank_query_heads * step_tokens
-    traffic = decode_cache_traffic * cache_reads
-    spent = energy.by_consumer(
-        arithmetic=decode_attention_flops * unquantised_format_energy * half_precision_operation_energy
-        + scores * (1 + at(flash_operations, phase="forward")) * vector_operation_energy,
-        l2=traffic * crossing_byte_energy,
-        hbm=traffic * memory_access_energy,
-    )
-    return attention_layers * total(total(spent * mask_share, "mask") * position_weight, "position")
+    """Energy of attention for one token of the cache that a step reads, by resource."""
+    work = read_token_flops * unquantised_operation_energy + rank_query_heads * step_tokens * score_energy
+    return energy.streamed(read_token_traffic, crossing_byte_energy, memory_access_energy, work)
 
 
 @formula(unit="J", source="hong2010power")
-def serving_stream_energy(
-    serving_stream_elements, serving_stream_size, serving_stream_count, crossing_byte_energy, memory_access_energy
+def attention_energy(
+    prefill_attention_energy, prefill_passes, read_tokens, read_token_energy, attention_layers, mixed_iterations
 ):
+    """Energy of the attention of one pass through all layers, by resource and pass."""
+    steps = attention_layers * read_tokens * read_token_energy
+    return with_steps(prefill_attention_energy / prefill_passes, steps, mixed_iterations)
+
+
+@formula(unit="J", source="hong2010power")
+def streams_energy(streams_traffic, crossing_byte_energy, memory_access_energy):
     """Energy of all streaming kernels of one pass through all layers, by resource and pass: that of their bytes."""
-    traffic = total(serving_stream_elements * serving_stream_size * serving_stream_count, "serving_stream")
-    return energy.by_consumer(l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
+    return energy.streamed(streams_traffic, crossing_byte_energy, memory_access_energy)
 
 
 @formula(unit="J", source="hong2010power")
-def sustained_pass_energy(
-    gemm_energy,
-    product_count,
-    expert_energy,
-    moe_layers,
-    prefill_attention_energy,
-    prefill_passes,
-    decode_attention_energy,
-    mixed_iterations,
-    mixers_energy,
-    indexers_energy,
-    serving_stream_energy,
-):
+def products_energy(gemm_energy, product_count, expert_energy, moe_layers):
+    """Energy of all products with weights of one pass through all layers, by resource and pass."""
+    return total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
+
+
+@formula(unit="J", source="hong2010power")
+def sustained_pass_energy(products_energy, attention_energy, mixers_energy, indexers_energy, streams_energy):
     """Energy of all kernels of one pass on one rank of every stage at the sustained clock, by resource and pass."""
-    prompts = prefill_attention_energy / prefill_passes + mixed_iterations * decode_attention_energy
-    attention = table("pass", prefill=prompts, decode=decode_attention_energy)
-    products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
-    return products + attention + mixers_energy + indexers_energy + serving_stream_energy
+    return products_energy + attention_energy + mixers_energy + indexers_energy + streams_energy
 
 
 @formula(unit="s", source="pope2022inference")
@@ -184,14 +179,10 @@ def pass_link_bytes(
     tp_message,
     tp_all_reduces,
     tp_crossing_share,
-    pass_tokens,
-    hidden_size,
-    expert_width,
-    operand_size,
-    activation_size,
-    expert_exchange,
-    moe_layers,
+    token_message,
     tier_copies,
+    moe_exchanges,
+    pipeline_message,
     pipeline_transfer_crosses,
     context_message,
     context_crosses,
@@ -203,13 +194,11 @@ def pass_link_bytes(
     context-parallel ranks pass round: keys of a prefill, queries and results of a decoding step.
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
-    token = hidden_size * activation_size
-    experts = tier_copies * pass_tokens / tp * expert_width * (operand_size + activation_size)
-    handed = (pp - 1) * pass_tokens * token / tp
+    handed = (pp - 1) * pipeline_message
     passed_round = attention_layers * (cp - 1) * context_message * table("pass", prefill=1.0, decode=2.0)
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
-    return tiers + expert_exchange * moe_layers * experts
+    return tiers + moe_exchanges * tier_copies * token_message
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------
@@ -217,25 +206,15 @@ def pass_link_bytes(
 
 @formula(unit="1", source="yu2022orca")
 def request_passes(
-    tp,
-    cp,
-    prefill_passes,
-    prefill_sequences,
-    mixed_iterations,
-    group_batch,
-    busiest_replica_load,
-    decode_steps,
-    draft_tokens,
-    draft_cost,
+    tp, cp, pass_prompts, mixed_iterations, group_batch, busiest_replica_load, decode_steps, draft_tokens, draft_cost
 ):
     """Passes of one rank that one request takes on all ranks of its replica, by pass: its shares of those of a group.
 
     Drafting costs as much energy, in steps, as time. Mixed iterations with prompts are steps as well.
     """
-    prompting = prefill_passes / prefill_sequences
     mean_batch = group_batch / busiest_replica_load
-    steps = xp.maximum(decode_steps / mean_batch - mixed_iterations * prompting, 0.0)
-    return tp * cp * table("pass", prefill=prompting, decode=steps * (1 + draft_tokens * draft_cost))
+    steps = xp.maximum(decode_steps / mean_batch - mixed_iterations / pass_prompts, 0.0)
+    return tp * cp * table("pass", prefill=1 / pass_prompts, decode=steps * (1 + draft_tokens * draft_cost))
 
 
 @alternative(of="request_weight", by="batch_rule", label="run", unit="1", source="little1961",
@@ -252,75 +231,25 @@ def request_kernel_energy(pass_energy, request_passes, request_weight):
     return total(total(pass_energy * request_passes, "pass") * request_weight, "load")
 
 
-@formula(unit="byte", source="shoeybi2019megatron")
-def request_link_bytes(pass_link_bytes, request_passes, request_weight):
-    """Bytes that devices send for one request, by tier."""
-    return total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
-
-
-@formula(unit="J", source="hong2010power")
-def request_arithmetic_energy(request_kernel_energy):
-    """Energy of one request that goes to the operations."""
-    return at(request_kernel_energy, resource="arithmetic")
-
-
-@formula(unit="J", source="hong2010power")
-def request_shared_memory_energy(request_kernel_energy):
-    """Energy of one request that goes to the scratchpads."""
-    return at(request_kernel_energy, resource="shared_memory")
-
-
-@formula(unit="J", source="hong2010power")
-def request_l2_energy(request_kernel_energy):
-    """Energy of one request that goes to the last-level caches."""
-    return at(request_kernel_energy, resource="l2")
-
-
-@formula(unit="J", source="hong2010power")
-def request_hbm_energy(request_kernel_energy):
-    """Energy of one request that goes to the device memories."""
-    return at(request_kernel_energy, resource="hbm")
-
-
 @formula(unit="J", source="zhang2024llmcompass")
-def request_scale_up_energy(request_link_bytes, scale_up_byte_energy):
-    """Energy of the scale-up interfaces for one request."""
-    return at(request_link_bytes, tier="scale_up") * scale_up_byte_energy
-
-
-@formula(unit="J", source="zhang2024llmcompass")
-def request_scale_out_energy(request_link_bytes, scale_out_byte_energy):
-    """Energy of the interfaces to the network for one request."""
-    return at(request_link_bytes, tier="scale_out") * scale_out_byte_energy
-
-
-@formula(unit="s", source="yu2022orca")
-def request_working_time(working_time, request_passes, request_weight):
-    """Device-seconds of work for one request."""
-    return total(total(working_time * request_passes, "pass") * request_weight, "load")
+def request_link_energy(pass_link_bytes, request_passes, request_weight, scale_up_byte_energy, scale_out_byte_energy):
+    """Energy of the interfaces of links for one request, by tier."""
+    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
+    return sent * table("tier", scale_up=scale_up_byte_energy, scale_out=scale_out_byte_energy)
 
 
 @formula(unit="J", source="kandiah2021accelwattch")
-def request_static_energy(static_power, idle_power, devices, served_rate, request_working_time):
+def request_static_energy(static_power, idle_power, devices, served_rate, working_time, request_passes, request_weight):
     """Energy that all devices draw whatever they do, for the time between two requests that end: less while idle."""
     paid = devices / served_rate
-    return idle_power * paid + (static_power - idle_power) * xp.minimum(request_working_time, paid)
+    working = total(total(working_time * request_passes, "pass") * request_weight, "load")
+    return idle_power * paid + (static_power - idle_power) * xp.minimum(working, paid)
 
 
 @formula(unit="J", source="hong2010power")
-def energy_per_request(
-    request_arithmetic_energy,
-    request_shared_memory_energy,
-    request_l2_energy,
-    request_hbm_energy,
-    request_scale_up_energy,
-    request_scale_out_energy,
-    request_static_energy,
-):
+def energy_per_request(request_kernel_energy, request_link_energy, request_static_energy):
     """Energy of all devices per request: operations, bytes of every level and link, and static; hosts apart."""
-    on_chip = request_arithmetic_energy + request_shared_memory_energy + request_l2_energy
-    links = request_scale_up_energy + request_scale_out_energy
-    return on_chip + request_hbm_energy + links + request_static_energy
+    return total(request_kernel_energy, "resource") + total(request_link_energy, "tier") + request_static_energy
 
 
 @formula(unit="J", source="patterson2021carbon")

@@ -5,14 +5,8 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at, table, total
-
-
-@synonym(unit="byte", source="micikevicius2022fp8")
-def expert_operand_size(operand_size):
-    """Bytes of one operand element of the products of experts."""
-    return operand_size
 
 
 @formula(unit="byte", source="lin2023awq")
@@ -45,13 +39,6 @@ def expert_tokens(pass_tokens, tp, ep, etp, lockstep_fill):
 def routed_share(experts, experts_per_token):
     """Part of the experts that one token visits; 1 without experts."""
     return xp.where(experts > 0, experts_per_token / xp.maximum(experts, 1.0), 1.0)
-
-
-@formula(unit="1", source="deepseek2024v3")
-def redundancy(experts, ep):
-    """Experts that all ranks hold over those that there are: where ep does not divide them some have a second copy."""
-    each = xp.maximum(experts, 1.0) / ep
-    return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
 
 
 @constraint(reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard")

@@ -6,13 +6,15 @@ or the latent, are one matrix product, padded to the rows of a matrix instructio
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula, synonyms
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.tiling import whole
 from perfgrid.formulas.transformer.attention import seen_by_mask
+
+from .latency import with_steps
 
 FORMULAS = synonyms(
     {
@@ -23,12 +25,6 @@ FORMULAS = synonyms(
     },
     workload="inference",
 )
-
-
-@constant(unit="FLOP", source="williams2009roofline")
-def one_flop():
-    """One floating-point operation."""
-    return 1.0
 
 
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
@@ -66,69 +62,59 @@ def uncached_share(prompt_tokens, computed_prompt_tokens, window, chunked_window
     return 1 - cached / every
 
 
-@formula(unit="byte", source="zheng2024sglang")
-def prefix_traffic(
-    prompt_tokens,
-    computed_prompt_tokens,
-    window,
-    chunked_window,
-    mask_share,
-    rank_cache_width,
-    kept_element_size,
-    prefill_sequences,
-    prefill_passes,
-    cp,
-):
-    """Cache of earlier prompts and passes that the prompts of one group read in one layer on one rank.
+@formula(unit="1", source="zheng2024sglang")
+def prefix_tokens(cached_prompt_tokens, computed_prompt_tokens, own_passes, window, chunked_window, mask_share):
+    """Tokens of earlier prompts and passes whose keys and values those of one prompt read in one layer.
 
-    Every pass reads as much of it as its first token sees beside itself; a prompt in n passes leaves 0 to n - 1 parts
+    Every pass reads as many of them as its first token sees beside itself; a prompt in n passes leaves 0 to n - 1 parts
     of n to read, (n - 1)/2 on average.
     """
-    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
-    before = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    earlier = before + computed_prompt_tokens * (passes - 1) / (2 * passes)
+    earlier = cached_prompt_tokens + computed_prompt_tokens * (own_passes - 1) / (2 * own_passes)
     seen = seen_by_mask(earlier + 1, window, chunked_window) - 1
-    reads = passes * prefill_sequences
-    return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
+    return own_passes * total(seen * mask_share, "mask")
+
+
+@formula(unit="byte", source="zheng2024sglang")
+def prefix_traffic(prefill_sequences, prefix_tokens, layer_token_cache, cp):
+    """Cache of earlier prompts and passes that the prompts of one group read in one layer on one rank."""
+    return prefill_sequences * prefix_tokens * layer_token_cache / cp
 
 
 @formula(unit="s", source="dao2023flash2")
-def dense_attention_time(dense_flash_time, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
-    """Time of one layer's attention to all tokens of the prompts of a group, by resource: at least reading keys.
+def dense_attention_time(dense_flash_time, uncached_share, prefix_traffic, achieved_hbm_bandwidth, attention_layers):
+    """Time of the attention of the prompts of a group to all their tokens, by resource: at least reading keys.
 
     Launches do not become fewer where a cache holds part of a prompt.
     """
     share = uncached_share + (1 - uncached_share) * only("resource", "launch")
     computed = share * at(dense_flash_time, phase="forward")
     waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
-    return computed + waits * only("resource", "hbm")
+    return attention_layers * (computed + waits * only("resource", "hbm"))
 
 
 # ---- decoding -------------------------------------------------------------------------------------------------------
+# All that a step does with a token of the cache is the same for each: its time is one token's times those it reads.
 
 
 @formula(unit="1", source="deepseek2024v2")
-def rank_cache_width(latent_attention, cached_latent_width, rank_key_width, rank_value_width):
-    """Elements that one token leaves in the cache of one layer on one rank; a latent is held by every rank."""
-    return xp.where(latent_attention > 0, cached_latent_width, rank_key_width + rank_value_width)
-
-
-@formula(unit="1", source="pope2022inference")
-def rank_context(attended_context, cp):
-    """Tokens of these that one rank holds: context-parallel ranks share out the cache, by mask and position."""
-    return attended_context / cp
+def rank_cache_width(latent_attention, kv_lora_rank, qk_rope_head_dim, rank_key_width, rank_value_width):
+    """Elements that one token leaves in the cache of one layer on one rank; a latent and its rotary key on all."""
+    return xp.where(latent_attention > 0, kv_lora_rank + qk_rope_head_dim, rank_key_width + rank_value_width)
 
 
 @formula(unit="byte", source="pope2022inference")
-def decode_cache_traffic(group_batch, rank_context, rank_cache_width, kept_element_size):
-    """Cache of one layer that a decoding step of one group reads on one rank, by mask and position."""
-    return group_batch * rank_context * rank_cache_width * kept_element_size
+def layer_token_cache(rank_cache_width, kept_element_size):
+    """Bytes that one token leaves in the cache of one layer on one rank."""
+    return rank_cache_width * kept_element_size
 
 
-@formula(unit="1", source="ainslie2023gqa")
-def cache_reads(shared_queries, queries_share_cache):
-    """How often a step reads an element of the cache: once, or for every query where a kernel knows no groups."""
-    return xp.where(queries_share_cache, 1.0, shared_queries)
+@formula(unit="1", source="pope2022inference")
+def read_tokens(group_batch, attended_context, mask_share, position_weight, cp):
+    """Tokens of the cache that a decoding step of one group reads in a layer on one rank, mean of layers and positions.
+
+    Context-parallel ranks share out the cache.
+    """
+    return group_batch * total(total(attended_context * mask_share, "mask") * position_weight, "position") / cp
 
 
 @formula(unit="1", source="ainslie2023gqa")
@@ -138,26 +124,35 @@ def shared_queries(latent_attention, rank_query_heads, rank_key_heads, step_toke
     return heads * step_tokens
 
 
-@formula(unit="1", source="dao2023flash2")
-def padded_queries(shared_queries):
-    """Queries that read the same elements, padded to whole matrix instructions."""
-    return whole(shared_queries, INSTRUCTION_ROWS)
-
-
 @formula(unit="FLOP", source="deepseek2024v2")
-def decode_attention_flops(
-    group_batch, rank_context, shared_queries, latent_attention, rank_cache_width, kv_lora_rank, one_flop
+def read_token_flops(shared_queries, latent_attention, rank_cache_width, kv_lora_rank):
+    """Operations of scores and context for one token that a step reads: 2 an element of its key and of its value."""
+    return 2 * shared_queries * (rank_cache_width + xp.where(latent_attention > 0, kv_lora_rank, 0.0))
+
+
+@formula(unit="byte", source="ainslie2023gqa")
+def read_token_traffic(layer_token_cache, shared_queries, queries_share_cache):
+    """Bytes that a step reads of one token: once, or for every query where a kernel knows no groups of queries."""
+    return layer_token_cache * xp.where(queries_share_cache, 1.0, shared_queries)
+
+
+@formula(unit="s", source="dao2023flash2, guo2025")
+def read_token_chip_time(
+    read_token_flops,
+    shared_queries,
+    unquantised_matrix_rate,
+    rank_query_heads,
+    step_tokens,
+    score_softmax_time,
+    hidden_softmax,
 ):
-    """Floating-point work of one layer's attention in a decoding step of one group, by mask and position."""
-    width = rank_cache_width + xp.where(latent_attention > 0, kv_lora_rank, 0.0)
-    return 2 * group_batch * rank_context * shared_queries * width * one_flop
+    """Time of scores, softmax and context for one token that a step reads.
 
-
-@formula(unit="s", source="guo2025")
-def decode_softmax_time(group_batch, rank_context, rank_query_heads, step_tokens, score_softmax_time):
-    """Time of exponentials, scaling and reductions of one layer's attention in a step, by mask and position."""
-    scores = group_batch * rank_context * rank_query_heads * step_tokens
-    return scores * at(score_softmax_time, phase="forward")
+    The queries that share it are padded to whole matrix instructions.
+    """
+    products = read_token_flops * whole(shared_queries, INSTRUCTION_ROWS) / shared_queries / unquantised_matrix_rate
+    softmax = rank_query_heads * step_tokens * at(score_softmax_time, phase="forward")
+    return side_by_side(products, softmax, hidden_softmax)
 
 
 @formula(unit="1", source="dao2023flash2")
@@ -170,102 +165,69 @@ def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cor
     return xp.where(tasks < cores, split_attention_kernels, 1.0)
 
 
-@formula(unit="s", source="dao2023flash2")
-def decode_attention_chip_time(
-    decode_attention_flops,
-    padded_queries,
-    shared_queries,
-    decode_softmax_time,
-    hidden_softmax,
-    unquantised_matrix_rate,
-):
-    """Time of scores, softmax and context of one layer in a decoding step, by mask and position."""
-    padded = decode_attention_flops * padded_queries / shared_queries
-    return side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden_softmax)
+@formula(unit="s", source="williams2009roofline")
+def read_token_time(read_token_chip_time, read_token_traffic, achieved_hbm_bandwidth):
+    """Time of attention for one token that a step reads, by resource."""
+    return roofline_shares(arithmetic=read_token_chip_time, hbm=read_token_traffic / achieved_hbm_bandwidth)
 
 
 @formula(unit="s", source="pope2022inference")
-def decode_cache_time(decode_cache_traffic, cache_reads, achieved_hbm_bandwidth):
-    """Time to read the cache of one layer in a decoding step, by mask and position."""
-    return decode_cache_traffic * cache_reads / achieved_hbm_bandwidth
-
-
-@formula(unit="s", source="williams2009roofline")
-def decode_attention_time(
-    decode_attention_chip_time,
-    decode_cache_time,
-    launch_overhead,
-    decode_attention_launches,
-    mask_share,
-    position_weight,
-    attention_layers,
-):
+def decode_attention_time(read_tokens, read_token_time, decode_attention_launches, launch_overhead, attention_layers):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
-    kernel = roofline_shares(
-        arithmetic=decode_attention_chip_time,
-        hbm=decode_cache_time,
-        launch=launch_overhead * decode_attention_launches,
-    )
-    return attention_layers * total(total(kernel * mask_share, "mask") * position_weight, "position")
+    launches = launch_overhead * decode_attention_launches * only("resource", "launch")
+    return attention_layers * (read_tokens * read_token_time + launches)
 
 
 @formula(unit="s", source="pope2022inference")
 def attention_time(
-    prefill_attention_time,
-    prefill_passes,
-    decode_attention_time,
-    mixed_iterations,
-    launch_overhead,
-    attention_layers,
+    prefill_attention_time, prefill_passes, decode_attention_time, mixed_iterations, launch_overhead, attention_layers
 ):
     """Time of the attention of one pass through all layers, by resource and pass."""
     launches = attention_layers * launch_overhead * (1 - 1 / prefill_passes) * only("resource", "launch")
-    prompts = prefill_attention_time / prefill_passes + launches
-    return table("pass", prefill=prompts + mixed_iterations * decode_attention_time, decode=decode_attention_time)
+    return with_steps(prefill_attention_time / prefill_passes + launches, decode_attention_time, mixed_iterations)
 
 
 # ---- streaming kernels ----------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="shazeer2020glu, dai2024deepseekmoe")
+def activated_width(rank_ffn_size, rank_shared_ffn_size, expert_ffn_size, experts_per_token, etp, moe_share):
+    """Results of activations of one token on one rank, mean of dense layers and those with experts."""
+    experts = rank_shared_ffn_size + expert_ffn_size * experts_per_token / etp
+    return rank_ffn_size * (1 - moe_share) + experts * moe_share
+
+
 @formula(unit="1", source="korthikanti2022")
-def serving_stream_elements(
-    pass_tokens,
-    pass_sequences,
+def serving_stream_width(
     hidden_size,
     looked_up_width,
     expert_width,
     rank_query_width,
     rank_cache_width,
-    rank_ffn_size,
-    rank_shared_size,
-    expert_ffn_size,
+    activated_width,
     experts_per_token,
-    moe_share,
-    etp,
     rank_vocab_size,
     q_lora_rank,
     kv_lora_rank,
     quantised_width,
     rank_expanded_width,
 ):
-    """Elements that each streaming kernel processes on one rank, by pass and serving_stream.
+    """Elements of one token that each streaming kernel processes on one rank, by serving_stream.
 
-    Rotary: queries, and what is appended to the cache. Activation: mean of dense layers and those with experts. Shared
-    experts: their results are added to those of routed ones.
+    Rotary: queries, and what is appended to the cache. Shared experts: their results are added to those of routed ones.
     """
-    expert = rank_shared_size + expert_ffn_size * experts_per_token / etp
     return table(
         "serving_stream",
-        norm=pass_tokens * hidden_size,
-        latent_norm=pass_tokens * (q_lora_rank + kv_lora_rank),
-        rotary=pass_tokens * (rank_query_width + rank_cache_width),
-        latent_keys=pass_tokens * rank_expanded_width,
-        quantising=pass_tokens * quantised_width,
-        activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
-        routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * expert_width,
-        shared_experts=pass_tokens * expert_width,
-        embedding=pass_tokens * looked_up_width,
-        sampling=pass_sequences * rank_vocab_size,
+        norm=hidden_size,
+        latent_norm=q_lora_rank + kv_lora_rank,
+        rotary=rank_query_width + rank_cache_width,
+        latent_keys=rank_expanded_width,
+        quantising=quantised_width,
+        activation=activated_width,
+        routing=xp.maximum(experts_per_token, 1.0) * expert_width,
+        shared_experts=expert_width,
+        embedding=looked_up_width,
+        sampling=rank_vocab_size,
     )
 
 
@@ -273,7 +235,7 @@ def serving_stream_elements(
 def serving_stream_size(
     activation_size,
     operand_size,
-    conversion_size,
+    scaling_reads,
     quantised_norms,
     apart_share,
     float32_size,
@@ -296,7 +258,7 @@ def serving_stream_size(
         latent_norm=2 * a,
         rotary=2 * a,
         latent_keys=2 * a,
-        quantising=conversion_size,
+        quantising=xp.where(operand_size < a, scaling_reads * a + operand_size, 0.0),
         activation=xp.where(fused_streams, ffn_input_matrices * a + written, (3 * ffn_input_matrices - 1) * a),
         routing=a + 2 * operand_size + a,
         shared_experts=3 * a,
@@ -330,14 +292,7 @@ def serving_stream_launches(quantising_launches, routing_launches, fused_streams
 
 @formula(unit="1", source="pope2022inference")
 def serving_stream_count(
-    layers,
-    layer_blocks,
-    attention_layers,
-    ffn_free_layers,
-    moe_layers,
-    latent_attention,
-    shared_experts,
-    quantising_launches,
+    layers, layer_blocks, attention_layers, ffn_share, moe_layers, latent_attention, shared_experts, quantising_launches
 ):
     """How often each streaming kernel runs in one pass through all layers, by pass and serving_stream."""
     return table(
@@ -347,7 +302,7 @@ def serving_stream_count(
         rotary=attention_layers,
         latent_keys=latent_attention * attention_layers * only("pass", "prefill"),
         quantising=xp.where(quantising_launches > 0, layers, 0.0),
-        activation=layers - ffn_free_layers,
+        activation=layers * ffn_share,
         routing=moe_layers,
         shared_experts=xp.where(shared_experts > 0, moe_layers, 0.0),
         embedding=1.0,
@@ -355,18 +310,30 @@ def serving_stream_count(
     )
 
 
+@formula(unit="byte", source="williams2009roofline")
+def serving_stream_traffic(pass_tokens, pass_sequences, serving_stream_width, serving_stream_size):
+    """Bytes that each streaming kernel reads and writes, by pass and serving_stream: last tokens are sampled."""
+    sampled = only("serving_stream", "sampling")
+    return (pass_tokens * (1 - sampled) + pass_sequences * sampled) * serving_stream_width * serving_stream_size
+
+
 @formula(unit="s", source="williams2009roofline")
-def serving_stream_time(
-    serving_stream_elements, serving_stream_size, serving_stream_launches, achieved_hbm_bandwidth, launch_overhead
-):
+def serving_stream_time(serving_stream_traffic, serving_stream_launches, achieved_hbm_bandwidth, launch_overhead):
     """Time of each streaming kernel, by resource, pass and serving_stream."""
-    return roofline_shares(
-        hbm=serving_stream_elements * serving_stream_size / achieved_hbm_bandwidth,
-        launch=launch_overhead * serving_stream_launches,
-    )
+    launches = launch_overhead * serving_stream_launches
+    return roofline_shares(hbm=serving_stream_traffic / achieved_hbm_bandwidth, launch=launches)
+
+
+@formula(unit="byte", source="williams2009roofline")
+def streams_traffic(serving_stream_traffic, serving_stream_count):
+    """Bytes of all streaming kernels of one pass through all layers, by pass."""
+    return total(serving_stream_traffic * serving_stream_count, "serving_stream")
 
 
 @formula(unit="s", source="williams2009roofline")
-def streams_time(serving_stream_time, serving_stream_count):
+def streams_time(
+    streams_traffic, serving_stream_launches, serving_stream_count, achieved_hbm_bandwidth, launch_overhead
+):
     """Time of all streaming kernels of one pass through all layers, by resource and pass."""
-    return total(serving_stream_time * serving_stream_count, "serving_stream")
+    launches = launch_overhead * total(serving_stream_launches * serving_stream_count, "serving_stream")
+    return roofline_shares(hbm=streams_traffic / achieved_hbm_bandwidth, launch=launches)

@@ -5,12 +5,19 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.kernels.host import counted
 
+from .batching import REPLACED
+
 WHOLE = 1e-6  # relative rounding of a number of passes
 
 
 def in_pass(value, which):
     """The value of one pass."""
     return at(value, **{"pass": which})
+
+
+def with_steps(prompts, steps, mixed):
+    """Values by pass: what prompts take and, where iterations are mixed, the steps beside them; and steps alone."""
+    return table("pass", prefill=prompts + mixed * steps, decode=steps)
 
 
 @formula(unit="s", source="pope2022inference")
@@ -28,24 +35,18 @@ def kernels_time(
     source="pope2022inference",
     family={"KIND": ("products", "experts", "attention", "mixers", "indexers", "streams")},
 )
-def KIND_busy_time(KIND_time):
+def KIND_busy_time(KIND_time, remaining_cores):
     """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""
-    return total(KIND_time, "resource")
+    return total(KIND_time, "resource") / remaining_cores
 
 
 @formula(unit="s", source="pope2022inference")
 def busy_time(
-    products_busy_time,
-    experts_busy_time,
-    attention_busy_time,
-    mixers_busy_time,
-    indexers_busy_time,
-    streams_busy_time,
-    remaining_cores,
+    products_busy_time, experts_busy_time, attention_busy_time, mixers_busy_time, indexers_busy_time, streams_busy_time
 ):
     """Time of all kernels of one pass through all layers, by pass."""
     mixing = attention_busy_time + mixers_busy_time + indexers_busy_time
-    return (products_busy_time + experts_busy_time + mixing + streams_busy_time) / remaining_cores
+    return products_busy_time + experts_busy_time + mixing + streams_busy_time
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -68,11 +69,9 @@ def serving_communication_time(tp_time, exposed_exchange_time, pipeline_transfer
 
 
 @formula(unit="s", source="pope2022inference")
-def host_work_time(group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_overhead, sequence_overhead):
+def host_work_time(group_batch, pass_prompts, mixed_iterations, step_overhead, sequence_overhead):
     """Time of the host's work between two passes, by pass: it visits sequences, not positions."""
-    prompts = prefill_sequences / prefill_passes
-    sequences = table("pass", prefill=prompts + mixed_iterations * group_batch, decode=group_batch)
-    return step_overhead + sequence_overhead * sequences
+    return step_overhead + sequence_overhead * with_steps(pass_prompts, group_batch, mixed_iterations)
 
 
 @formula(unit="1", source="vllm2026async, vllm2026mambaasync")
@@ -119,10 +118,10 @@ def serving_software_runs_on_device(vendor_support):
 
 
 @formula(unit="1", source="gray2019cudagraphs")
-def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, expert_exchange, moe_layers):
+def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, moe_exchanges):
     """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning."""
     kernels = counted(at(in_pass(kernels_time, "prefill"), resource="launch"), launch_overhead)
-    return kernels + tp_all_reduces + 2 * expert_exchange * moe_layers
+    return kernels + tp_all_reduces + 2 * moe_exchanges
 
 
 @formula(unit="s", source="sglang2025prefillgraph, deepspeed2026rollout")
@@ -142,22 +141,11 @@ def pass_time(busy_time, communication_time, late_launch_time, host_time):
     return busy_time + communication_time + late_launch_time + host_time
 
 
-@alternative(of="awaited_passes", by="batch_rule", label="given", unit="1", source="narayanan2021")
-def given_awaited_passes(prefill_passes, prefill_groups):
-    """Passes of the prefill until a request has its first token: of all prompts that start together."""
-    return prefill_groups * prefill_passes
-
-
-@alternative(
-    of="awaited_passes",
-    by="batch_rule",
-    label=("concurrency", "memory", "run", "rate", "clients"),
-    unit="1",
-    source="yu2022orca",
-)
-def LABEL_own_passes(prefill_passes, prefill_sequences):
-    """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
-    return xp.maximum(prefill_passes / prefill_sequences, 1.0)
+@alternative(of="awaited_passes", by="batch_rule", label="given", unit="1", source="narayanan2021",
+             others={REPLACED: "own_passes"})  # fmt: skip
+def given_awaited_passes(prefill_passes, batch_groups, batch_parts):
+    """Passes of the prefill until a request has its first token: of all parts of the batch that starts together."""
+    return prefill_passes * batch_groups * batch_parts
 
 
 @formula(unit="1", source="narayanan2021")
@@ -172,10 +160,7 @@ def given_started_passes(prefill_passes):
     return xp.maximum(xp.ceil(prefill_passes * (1 - WHOLE)) - prefill_passes, 0.0)
 
 
-@alternative(
-    of="started_passes", by="batch_rule", label=("concurrency", "memory", "run", "rate", "clients"), unit="1",
-    source="agrawal2024sarathi",
-)  # fmt: skip
+@alternative(of="started_passes", by="batch_rule", label=REPLACED, unit="1", source="agrawal2024sarathi")
 def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, prompt_budget):
     """Part of a pass by which the last one of a prompt is begun and not filled, mean over prompts of all lengths."""
     parts = computed_prompt_tokens / prompt_budget

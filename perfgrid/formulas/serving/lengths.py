@@ -9,7 +9,7 @@ Gauss rule, exact for uniform lengths; of lognormal ones the longest in a thousa
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, alternatives, constraint, formula
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .batching import FIXED, MOVING, NODES
@@ -21,6 +21,7 @@ NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(COUNT)
 LENGTHS = {"LENGTH": ("prompt", "output")}
 LONGEST = 3.1  # standard deviations of the logarithm up to which lengths count
 VARIED = ("uniform", "lognormal")
+PARTS = INNER.labels["prompt_part"][:-1]  # of the time of a prompt, but attention
 
 
 def of_prompt(value):
@@ -58,11 +59,17 @@ def lognormal_LENGTH_ratio(LENGTH_variation):
     return by_length([one / mean for one in found])
 
 
-@alternative(of="largest_variation", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
-             others={"constant": 0.0, "lognormal": 2.0})  # fmt: skip
-def uniform_largest_variation():
-    """Largest coefficient of variation: from no length to twice the mean, 1/√3; beyond, few lengths decide."""
-    return 0.57736
+FORMULAS = alternatives(
+    "length_distribution",
+    {
+        "largest_variation": (
+            "1",
+            "patel2024splitwise",
+            "Largest coefficient of variation: of uniform lengths 1/√3, from none to twice the mean.",
+            {"constant": 0.0, "uniform": 0.57736, "lognormal": 2.0},
+        )
+    },
+)
 
 
 @alternative(of="length_weight", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
@@ -81,138 +88,86 @@ def lognormal_length_weight():
 # ---- time of a prompt by its length ---------------------------------------------------------------------------------
 
 
-def time_of_tokens(x, attention, fixed, read, bound, tokens, computed, launched):
+def time_of_tokens(x, share, attention):
     """Time of x times the tokens of the mean prompt over its own: max(a + max(w, h + t·x, c·x) + attention, f).
 
     a is for launches and the host. The products take as long as reading the weights, w, as those that wait for memory,
     h, and the others, which follow the tokens, t, or as their work, c. The host launches any of them in f.
     """
-    products = xp.maximum(read, xp.maximum(bound + tokens * x, computed * x))
-    return xp.maximum(fixed + products + attention, launched)
+    fixed, read, bound, tokens, work, launched = (at(share, prompt_part=part) for part in PARTS)
+    return xp.maximum(fixed + xp.maximum(read, xp.maximum(bound + tokens * x, work * x)) + attention, launched)
+
+
+@formula(unit="1", source="williams2009roofline, dao2022flash, sglang2025prefillgraph")
+def prefill_share(
+    pass_time,
+    prefill_passes,
+    kernels_time,
+    host_time,
+    communication_time,
+    late_launch_time,
+    prefill_launches,
+    prefill_launch_time,
+    products_time,
+    experts_time,
+    attention_busy_time,
+    remaining_cores,
+    pass_flops,
+    matrix_rate,
+    stack_weight_memory,
+    expert_weight_memory,
+    achieved_hbm_bandwidth,
+):
+    """Parts of the time of the mean prompt, by prompt_part: what of it shorter and longer prompts take as well.
+
+    Fixed: launches, the host, and waits for other ranks that a step of a few tokens has as well. Read: weights, once.
+    Bound: products that wait for memory. Tokens: what follows them, neither fixed nor the devices' wait for the host.
+    Work: what the work of products takes at least. Launched: what the host needs. Square: attention.
+    """
+    own, passes = of_prompt(pass_time), at(prefill_passes, load=NODES[0])
+    waits = xp.minimum(of_prompt(communication_time), at(in_pass(communication_time, "decode"), load=NODES[0]))
+    fixed = (at(of_prompt(kernels_time), resource="launch") + of_prompt(host_time) + waits) / own / passes
+    reads = (stack_weight_memory + expert_weight_memory) / achieved_hbm_bandwidth / own / passes
+    held = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm") / own / passes
+    square = of_prompt(attention_busy_time) / own
+    late = of_prompt(late_launch_time) / own / passes
+    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time + of_prompt(host_time)
+    return table(
+        "prompt_part",
+        fixed=fixed,
+        read=xp.minimum(reads, xp.maximum(1 - fixed, 0.0)),
+        bound=held,
+        tokens=xp.maximum(1 - fixed - square - held - late, 0.0),
+        work=of_prompt(pass_flops) / matrix_rate / own,
+        launched=launches / own / passes,
+        square=square,
+    )
 
 
 @alternative(of="prefill_ratio", by="length_distribution", label=VARIED, unit="1",
              source="williams2009roofline, narayanan2021", others={"constant": 1.0})  # fmt: skip
-def LABEL_prefill_ratio(
-    prompt_ratio,
-    fixed_prefill_share,
-    read_prefill_share,
-    bound_prefill_share,
-    token_prefill_share,
-    computed_prefill_share,
-    launched_prefill_share,
-    square_prefill_share,
-    prefill_chunk_tokens,
-    cp,
-    computed_prompt_tokens,
-    stage_share,
-):
+def LABEL_prefill_ratio(prompt_ratio, prefill_share, prefill_chunk_tokens, cp, computed_prompt_tokens, stage_share):
     """Time of a prefill over that of the mean prompt, by length; attention grows with the square of its tokens.
 
     What does not fit into one pass follows in others, of a pipeline at the pace of its fullest stage.
     """
     first = xp.minimum(prompt_ratio, xp.maximum(prefill_chunk_tokens * cp / computed_prompt_tokens, 1.0))
-    whole, part = (
-        time_of_tokens(
-            x,
-            square_prefill_share * x**2,
-            fixed_prefill_share,
-            read_prefill_share,
-            bound_prefill_share,
-            token_prefill_share,
-            computed_prefill_share,
-            launched_prefill_share,
-        )
-        for x in (prompt_ratio, first)
-    )
+    square = at(prefill_share, prompt_part="square")
+    whole, part = (time_of_tokens(x, prefill_share, square * x**2) for x in (prompt_ratio, first))
     return part + xp.where(prompt_ratio > first, whole - part, 0.0) * stage_share
 
 
 @formula(unit="1", source="williams2009roofline, agrawal2024sarathi")
-def further_prompts_ratio(
-    fixed_prefill_share,
-    read_prefill_share,
-    bound_prefill_share,
-    token_prefill_share,
-    computed_prefill_share,
-    launched_prefill_share,
-    square_prefill_share,
-    prompt_room,
-    prefill_sequences,
-):
+def further_prompts_ratio(prefill_share, prompt_room, prefill_sequences):
     """By how much an iteration takes longer with further prompts, over the mean prompt's time, by number of prompts.
 
     With as many again as come in one, and with as many as there is room for.
     """
+    square, most = at(prefill_share, prompt_part="square"), xp.maximum(prompt_room, prefill_sequences)
     own, twice, full = (
-        time_of_tokens(
-            x,
-            square_prefill_share * x,
-            fixed_prefill_share,
-            read_prefill_share,
-            bound_prefill_share,
-            token_prefill_share,
-            computed_prefill_share,
-            launched_prefill_share,
-        )
-        for x in (prefill_sequences, 2 * prefill_sequences, xp.maximum(prompt_room, prefill_sequences))
+        time_of_tokens(x, prefill_share, square * x) for x in (prefill_sequences, 2 * prefill_sequences, most)
     )
     return table("further", twice=twice - own, full=full - own)
-
-
-@formula(unit="1", source="williams2009roofline")
-def token_prefill_share(
-    fixed_prefill_share, square_prefill_share, bound_prefill_share, late_launch_time, pass_time, prefill_passes
-):
-    """Part of the time of the mean prompt that follows its tokens: what is neither fixed nor the devices' wait."""
-    late = of_prompt(late_launch_time) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
-    return xp.maximum(1 - fixed_prefill_share - square_prefill_share - bound_prefill_share - late, 0.0)
-
-
-@formula(unit="1", source="sglang2025prefillgraph")
-def launched_prefill_share(prefill_launches, prefill_launch_time, host_time, pass_time, prefill_passes):
-    """Part of the time of the mean prompt that the host needs for a prompt of any length."""
-    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time
-    return (launches + of_prompt(host_time)) / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
-
-
-@formula(unit="1", source="williams2009roofline")
-def fixed_prefill_share(kernels_time, host_time, communication_time, pass_time, prefill_passes):
-    """Part of the time of the mean prompt that does not depend on its length: launches, the host, and waits for other
-    ranks that a step of a few tokens has as well.
-    """
-    waits = xp.minimum(of_prompt(communication_time), at(in_pass(communication_time, "decode"), load=NODES[0]))
-    fixed = at(of_prompt(kernels_time), resource="launch") + of_prompt(host_time) + waits
-    return fixed / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
-
-
-@formula(unit="1", source="williams2009roofline")
-def read_prefill_share(
-    stack_weight_memory, expert_weight_memory, achieved_hbm_bandwidth, pass_time, prefill_passes, fixed_prefill_share
-):
-    """Part of the time of the mean prompt in which its weights are read once, at most what is not fixed."""
-    reads = (stack_weight_memory + expert_weight_memory) / achieved_hbm_bandwidth
-    share = reads / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
-    return xp.minimum(share, xp.maximum(1 - fixed_prefill_share, 0.0))
-
-
-@formula(unit="1", source="williams2009roofline")
-def bound_prefill_share(products_time, experts_time, remaining_cores, pass_time, prefill_passes):
-    """Part of the time of the mean prompt in which products wait for memory: they do for shorter prompts as well."""
-    waits = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm")
-    return waits / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
-
-
-@formula(unit="1", source="williams2009roofline")
-def computed_prefill_share(pass_flops, matrix_rate, pass_time):
-    """Part of the time of the mean prompt that the work of its products takes at least."""
-    return of_prompt(pass_flops) / matrix_rate / of_prompt(pass_time)
-
-
-@formula(unit="1", source="dao2022flash")
-def square_prefill_share(attention_busy_time, remaining_cores, pass_time):
-    """Part of the time of the mean prompt that grows with the square of its length: attention."""
-    return of_prompt(attention_busy_time / remaining_cores) / of_prompt(pass_time)
 
 
 # ---- what lengths make of means -------------------------------------------------------------------------------------

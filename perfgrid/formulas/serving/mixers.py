@@ -6,10 +6,12 @@ whatever its context. Products with weights are those of `products`. Without rec
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import only, total
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
+
+from .latency import with_steps
 
 FORMULAS = synonyms(
     {
@@ -125,9 +127,7 @@ def mixer_streams_time(mixer_streams_traffic, achieved_hbm_bandwidth, convolutio
 @recurrent("mixers_time", "s", "dao2024mamba2")
 def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixed_iterations, mixer_streams_time):
     """Time of the recurrences of one pass through all layers, without products, by resource and pass."""
-    prompts = prefill_mixer_time + mixed_iterations * decode_mixer_time
-    core = table("pass", prefill=prompts, decode=decode_mixer_time)
-    return mixer_layers * (core + mixer_streams_time)
+    return mixer_layers * (with_steps(prefill_mixer_time, decode_mixer_time, mixed_iterations) + mixer_streams_time)
 
 
 # ---- energy ---------------------------------------------------------------------------------------------------------
@@ -144,21 +144,19 @@ def LABEL_mixers_energy(
     step_state_traffic,
     step_tokens,
     mixer_streams_traffic,
-    unquantised_format_energy,
-    half_precision_operation_energy,
+    unquantised_operation_energy,
     vector_operation_energy,
     crossing_byte_energy,
     memory_access_energy,
 ):
     """Energy of the recurrences of one pass through all layers, by resource and pass: operations and bytes."""
-    products = total(mixer_core_flops, "mixer_kernel") / prefill_passes
-    prompts = products * unquantised_format_energy * half_precision_operation_energy
+    products, moved = (
+        total(whole, "mixer_kernel") / prefill_passes for whole in (mixer_core_flops, mixer_core_traffic)
+    )
     steps = step_tokens * mixer_decode_flops * vector_operation_energy
-    work = table("pass", prefill=prompts + mixed_iterations * steps, decode=steps)
-    moved = total(mixer_core_traffic, "mixer_kernel") / prefill_passes + mixed_iterations * step_state_traffic
-    traffic = table("pass", prefill=moved, decode=step_state_traffic) + mixer_streams_traffic
-    spent = energy.by_consumer(arithmetic=work, l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
-    return mixer_layers * spent
+    work = with_steps(products * unquantised_operation_energy, steps, mixed_iterations)
+    traffic = with_steps(moved, step_state_traffic, mixed_iterations) + mixer_streams_traffic
+    return mixer_layers * energy.streamed(traffic, crossing_byte_energy, memory_access_energy, work)
 
 
 @constraint(

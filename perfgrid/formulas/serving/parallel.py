@@ -7,8 +7,8 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.engine.graph.registry import WORKLOAD, alternative, alternatives, formula, synonyms
+from perfgrid.formulas.axes import at, largest, only, table, total
 from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
@@ -20,24 +20,18 @@ from .latency import in_pass
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
 
-@synonym(of="collective_launch_latency", workload="inference", unit="s", source="nccl2026tuning")
-def inference_collective_launch_latency(collective_overhead):
-    """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
-    return collective_overhead
+START = "Latency of a collective until its first step: what the stack takes to start it on all ranks."
 
-
-@alternative(of="tp_named_algorithm", by="workload", label="inference", unit="1", source="thakur2005")
-def inference_tp_named_algorithm():
-    """Number of the algorithm that the study names for the tensor-parallel ranks: none."""
-    return 0.0
-
+FORMULAS = (
+    *synonyms(
+        {"collective_launch_latency": ("collective_overhead", "s", "nccl2026tuning", START)}, workload="inference"
+    ),
+    *alternatives(
+        WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.", {"inference": 0.0})}
+    ),
+)
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
-
-
-def ring_all_reduce(message, n, step, bandwidth):
-    """Ring: 2·(n - 1) steps, and 2·(n - 1)/n of the message over every link."""
-    return 2 * (n - 1) * step + 2 * gathered_share(n) * message / bandwidth
 
 
 def one_shot_all_reduce(message, n, step, bandwidth):
@@ -48,11 +42,6 @@ def one_shot_all_reduce(message, n, step, bandwidth):
 def two_shot_all_reduce(message, n, step, bandwidth):
     """Every rank adds up its part of the buffers, then reads the parts of its peers."""
     return xp.where(n > 1, 2 * step, 0.0) + 2 * gathered_share(n) * message / bandwidth
-
-
-def in_network_all_reduce(message, n, step, bandwidth):
-    """The switch adds up what all ranks send and returns the sum."""
-    return xp.where(n > 1, 2 * step, 0.0) + xp.where(n > 1, (1 + 1 / n) * message / bandwidth, 0.0)
 
 
 def expected_distinct(groups, draws):
@@ -69,16 +58,20 @@ def tier_short_step(nccl_step_latency):
     return at(nccl_step_latency, nccl_algorithm="ring", protocol="ll")
 
 
+def across(value, crosses):
+    """The value of the tier that a group spans: of the network where it crosses scale-up domains."""
+    return xp.where(crosses > 0, at(value, tier="scale_out"), at(value, tier="scale_up"))
+
+
+def by_domain(message, tier_ranks):
+    """Part of a message that each tier carries, by tier: a domain shares what leaves it."""
+    return message / table("tier", scale_up=1.0, scale_out=at(tier_ranks, tier="scale_up"))
+
+
 @alternative(of="tp_message", by="workload", label="inference", unit="byte", source="shoeybi2019megatron")
 def serving_tp_message(pass_tokens, hidden_size, activation_size):
     """Partial results that the tensor-parallel ranks add up, by pass."""
     return pass_tokens * hidden_size * activation_size
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def tp_tier_message(tp_message, tp_tier_ranks):
-    """Part of these that each tier adds up, by pass and tier: a domain shares what leaves it."""
-    return tp_message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
 
 
 @formula(unit="s", source="nccl2026tuning")
@@ -88,46 +81,35 @@ def tp_nccl_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inve
 
 
 @formula(unit="s", source="nvidia2024customallreduce")
-def tp_direct_time(
-    tp_message,
-    tp_tier_ranks,
-    tier_short_step,
-    tp_tier_bandwidth,
-    tier_kind,
-    direct_collectives,
-    collective_launch_latency,
-):
-    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are."""
-    inside = at(tp_tier_ranks, tier="scale_up")
-    step, bandwidth = at(tier_short_step, tier="scale_up"), at(tp_tier_bandwidth, tier="scale_up") / 2
+def tp_direct_time(tp_message, tp_tier_ranks, ring_tier_latency, tp_tier_bandwidth, tier_kind, direct_collectives):
+    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, from their start.
+
+    A step takes as long as with a message of few bytes: low-latency protocol and links passed.
+    """
+    inside, kind = at(tp_tier_ranks, tier="scale_up"), at(tier_kind, tier="scale_up")
+    step = at(ring_tier_latency, protocol="ll", tier="scale_up")
+    bandwidth = at(tp_tier_bandwidth, tier="scale_up") / 2
     one = one_shot_all_reduce(tp_message, inside, step, bandwidth)
     two = two_shot_all_reduce(tp_message, inside, step, bandwidth)
-    kind = at(tier_kind, tier="scale_up")
     meet = (kind == PEERS[0]) | (kind == PEERS[1])
     offered = direct_collectives & meet & (at(tp_tier_ranks, tier="scale_out") <= 1)
-    return xp.where(offered, collective_launch_latency + xp.minimum(one, two), UNAVAILABLE)
+    return xp.where(offered, xp.minimum(one, two), UNAVAILABLE)
 
 
 @formula(unit="s", source="graham2016sharp")
-def tp_in_network_time(
-    tp_tier_message,
-    tp_tier_ranks,
-    tier_transfer_latency,
-    tier_bandwidth,
-    tier_in_network,
-    collective_launch_latency,
-):
-    """Time of one all-reduce that the switches add up, by pass, where they can."""
-    time = in_network_all_reduce(tp_tier_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
+def tp_in_network_time(tp_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, tier_in_network):
+    """Time of one all-reduce that the switches add up, by pass, from its start: all send, and get the sum."""
+    moved = (1 + 1 / tp_tier_ranks) * by_domain(tp_message, tp_tier_ranks) / tier_bandwidth
+    time = xp.where(tp_tier_ranks > 1, 2 * tier_transfer_latency + moved, 0.0)
     offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
-    return collective_launch_latency + total(xp.where(offered, time, UNAVAILABLE), "tier")
+    return total(xp.where(offered, time, UNAVAILABLE), "tier")
 
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, tp):
-    """Time of one all-reduce of the tensor-parallel ranks by the fastest means, by pass."""
-    fastest = xp.minimum(tp_nccl_time, xp.minimum(tp_direct_time, tp_in_network_time))
-    return xp.where(tp > 1, fastest, 0.0)
+def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp):
+    """Time of one all-reduce of the tensor-parallel ranks by the fastest means that there is, by pass."""
+    others = collective_launch_latency + xp.minimum(tp_direct_time, tp_in_network_time)
+    return xp.where(tp > 1, xp.minimum(tp_nccl_time, others), 0.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -139,17 +121,19 @@ def tp_all_reduces(layers, layer_blocks, looked_up_width, hidden_size, tp):
     return xp.where(tp > 1, layers * layer_blocks + looked_up_width / hidden_size, 0.0)
 
 
-@formula(unit="byte", source="shoeybi2019megatron")
-def logits_message(pass_sequences, vocab_size, activation_size, tp_tier_ranks):
-    """Logits that the tensor-parallel ranks gather, by pass and tier."""
-    message = pass_sequences * vocab_size * activation_size
-    return message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
-
-
 @formula(unit="s", source="shoeybi2019megatron")
-def logits_gather_time(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead):
+def logits_gather_time(
+    pass_sequences,
+    vocab_size,
+    activation_size,
+    tp_tier_ranks,
+    tier_transfer_latency,
+    tier_bandwidth,
+    collective_overhead,
+):
     """Time to gather the logits of the next tokens, by pass: a ring of n - 1 steps on each tier."""
-    ring = ring_all_reduce(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
+    message = by_domain(pass_sequences * vocab_size * activation_size, tp_tier_ranks)
+    ring = (tp_tier_ranks - 1) * tier_transfer_latency + gathered_share(tp_tier_ranks) * message / tier_bandwidth
     return total(ring + xp.where(tp_tier_ranks > 1, collective_overhead, 0.0), "tier")
 
 
@@ -163,62 +147,47 @@ def tp_time(tp_all_reduce_time, tp_all_reduces, logits_gather_time):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_exchange(tp, ep, etp, experts):
-    """1 where tokens travel to their experts: these lie on more ranks than hold the token already."""
-    return xp.where((ep * etp > tp) & (experts > 0), 1.0, 0.0)
+def moe_exchanges(tp, ep, etp, moe_layers):
+    """Layers in which tokens travel to their experts, as these lie on more ranks than hold the token already."""
+    return xp.where(ep * etp > tp, moe_layers, 0.0)
 
 
 @formula(unit="1", source="deepseek2025deepep")
-def outer_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token):
-    """Copies of a token that leave its scale-up domain, by pass.
-
-    Prefill: one for each other domain that holds a chosen expert (at most the groups that a token may visit), spread
-    inside it. Decoding: one for each expert, for the sake of latency.
-    """
-    domains = at(ep_tier_ranks, tier="scale_out")
-    limit = xp.where(groups > 0, xp.minimum(groups_per_token, domains), domains)
-    away = 1 - 1 / xp.maximum(domains, 1.0)
-    visited = xp.minimum(expected_distinct(domains, experts_per_token), limit)
-    return away * table("pass", prefill=visited, decode=experts_per_token)
-
-
-@formula(unit="1", source="deepseek2025deepep")
-def tier_copies(ep_tier_ranks, experts_per_token, outer_copies, etp, tp):
+def tier_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token, etp, tp):
     """Copies of a token that each tier carries, by pass and tier.
 
+    Beyond the scale-up domain of the token, in the prefill: one for each other domain that holds a chosen expert (at
+    most the groups that a token may visit), spread inside it; in decoding one for each expert, for the sake of latency.
     Where tensor-parallel ranks that hold other tokens share an expert all of them take a copy, each rank at most one.
     """
     inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
     ranks = inside * xp.maximum(etp / tp, 1.0)
     shared = xp.minimum(experts_per_token * ranks / inside, ranks) * (1 - 1 / ranks)
     near = xp.where(etp > tp, shared, experts_per_token * (1 - 1 / inside))
-    spread = table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0))
-    return table("tier", scale_up=near * spread, scale_out=outer_copies)
+    limit = xp.where(groups > 0, xp.minimum(groups_per_token, domains), domains)
+    visited = xp.minimum(expected_distinct(domains, experts_per_token), limit)
+    away = 1 - 1 / xp.maximum(domains, 1.0)
+    return table(
+        "tier",
+        scale_up=near * table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0)),
+        scale_out=away * table("pass", prefill=visited, decode=experts_per_token),
+    )
+
+
+@formula(unit="byte", source="deepseek2025deepep")
+def token_message(pass_tokens, tp, expert_width, operand_size, activation_size):
+    """Bytes of one copy of the tokens of a rank to experts and back, by pass: operands go, 16 bits return."""
+    return pass_tokens / tp * expert_width * (operand_size + activation_size)
 
 
 @formula(unit="s", source="deepseek2025deepep")
-def dispatch_time(
-    tier_copies,
-    pass_tokens,
-    tp,
-    expert_width,
-    operand_size,
-    activation_size,
-    ep_tier_ranks,
-    tier_transfer_latency,
-    tier_bandwidth,
-    collective_overhead,
+def exchange_time(
+    moe_exchanges, tier_copies, token_message, ep_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead
 ):
-    """Time to send tokens to their experts and results back in one layer, by pass: operands go, 16 bits return."""
-    size = pass_tokens / tp * expert_width * (operand_size + activation_size)
-    by_tier = tier_copies * size / tier_bandwidth + xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
-    return xp.maximum(at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out")) + 2 * collective_overhead
-
-
-@formula(unit="s", source="deepseek2025deepep")
-def exchange_time(dispatch_time, expert_exchange, moe_layers):
-    """Time in which tokens travel to experts and back in one pass through all layers, by pass."""
-    return expert_exchange * moe_layers * dispatch_time
+    """Time in which tokens travel to experts and results back in one pass through all layers, by pass."""
+    starts = xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
+    by_tier = tier_copies * token_message / tier_bandwidth + starts
+    return moe_exchanges * (largest(by_tier, "tier") + 2 * collective_overhead)
 
 
 # ---- pipeline -------------------------------------------------------------------------------------------------------
@@ -230,22 +199,19 @@ def pipeline_transfer_crosses(tp, cp, pp, tier_size):
     return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
 
 
+@formula(unit="byte", source="narayanan2021")
+def pipeline_message(pass_tokens, hidden_size, activation_size, tp):
+    """Bytes that a rank hands to the next stage of a pipeline, by pass."""
+    return pass_tokens * hidden_size * activation_size / tp
+
+
 @formula(unit="s", source="narayanan2021")
 def pipeline_transfer_time(
-    pass_tokens,
-    hidden_size,
-    activation_size,
-    tp,
-    pp,
-    pipeline_transfer_crosses,
-    tier_transfer_latency,
-    tier_bandwidth,
-    collective_overhead,
+    pipeline_message, pp, pipeline_transfer_crosses, tier_transfer_latency, tier_bandwidth, collective_overhead
 ):
     """Time of the point-to-point transfers between stages in one pass, by pass, across the outermost tier they span."""
-    by_tier = tier_transfer_latency + pass_tokens * hidden_size * activation_size / tp / tier_bandwidth
-    one = xp.where(pipeline_transfer_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
-    return (pp - 1) * (one + collective_overhead)
+    by_tier = tier_transfer_latency + pipeline_message / tier_bandwidth
+    return (pp - 1) * (across(by_tier, pipeline_transfer_crosses) + collective_overhead)
 
 
 @formula(unit="1", source="liu2023ring")
@@ -298,8 +264,7 @@ def context_exchange_time(
     start = collective_overhead + tier_transfer_latency
     moved = context_message / tier_bandwidth
     sends, returns = (
-        xp.where(context_crosses > 0, at(time, tier="scale_out"), at(time, tier="scale_up"))
-        for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
+        across(time, context_crosses) for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
     )
     attention = total(prefill_attention_time, "resource") / prefill_passes / xp.maximum(attention_layers, 1.0)
     keys = exposed_in_ring(cp, in_pass(sends, "prefill"), cp_overlap * attention)

@@ -17,7 +17,7 @@ decode pool and a place is free there; with ``decode_yields_first`` a step of th
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, largest, smallest, table, total
 
 from .batching import NODES, hat_weights
@@ -25,31 +25,27 @@ from .batching import NODES, hat_weights
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def prompts_of_a_pass(rate, alone, further, most):
-    """Prompts that come while a pass of them is computed: j = rate·(a + f·(j - 1)), between one and a full pass."""
-    slack = xp.maximum(1 - rate * further, 1e-6)
-    return xp.minimum(xp.maximum(rate * (alone - further) / slack, 1.0), most)
+def chance_exponent(servers):
+    """Power of the load that is the chance to find all of so many servers busy (Sakasegawa 1977)."""
+    return xp.sqrt(2 * (servers + 1)) - 1
 
 
-def queue_of_a_loop(own, others, service):
-    """Wait behind other prompts in a closed loop: y² + y·(Z - K) = K·r, with Z own time, K that of all the others."""
-    gap = others - own
-    return (gap + xp.sqrt(gap**2 + 4 * others * service)) / 2
+def wait_of_arrivals(load, servers, service, variation):
+    """Mean wait of random arrivals for one of several servers (M/G/c): u^e/(c·(1 - u))·S·(1 + v²)/2.
 
-
-def wait_behind(load, exponent, service, variation):
-    """Wait behind other prompts of random arrivals: u/(1 - u)·u^e·s·(1 + v²)/2; beyond 99 % load that of 99 %."""
+    u is the load, e = sqrt(2·(c + 1)) - 1 for c servers, S the time that a request holds one, v its coefficient of
+    variation. Beyond 99 % load that of 99 %: such a point is flagged.
+    """
     u = xp.minimum(load, 0.99)
-    return u ** (1 + exponent) / (1 - u) * service * variation / 2
+    return u ** chance_exponent(servers) / (servers * (1 - u)) * service * (1 + variation**2) / 2
+
+
+def wait_behind(rate, slot, workers, variation):
+    """Mean wait for whole passes of prompts before one's own, for which a part u of the arrivals waits."""
+    return xp.minimum(rate * slot, 0.99) * wait_of_arrivals(rate * slot, workers, workers * slot, variation)
 
 
 # ---- the prefill pool -----------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="sakasegawa1977")
-def chance_exponent(prefill_workers):
-    """Power of the load that is the chance to find all workers busy."""
-    return xp.sqrt(2 * (prefill_workers + 1)) - 1
 
 
 @formula(unit="s", source="zhong2024distserve")
@@ -67,8 +63,14 @@ def prompt_slot(full_pass_time, full_pass_prompts, prefill_workers):
 
 @formula(unit="1", source="bailey1954bulk")
 def prompts_per_pass(prompt_rate, prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts):
-    """Prompts of a pass, mean: those that came during the pass before it."""
-    return prompts_of_a_pass(prompt_rate / prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts)
+    """Prompts of a pass, mean: those that came during the pass before it, j = rate·(a + f·(j - 1)), at most a full one.
+
+    A pass takes a with one prompt and f more with each further one.
+    """
+    rate = prompt_rate / prefill_workers
+    slack = xp.maximum(1 - rate * further_prompt_time, 1e-6)
+    come = rate * (lone_pass_time - further_prompt_time) / slack
+    return xp.minimum(xp.maximum(come, 1.0), full_pass_prompts)
 
 
 @formula(unit="s", source="bailey1954bulk")
@@ -83,34 +85,30 @@ def prompt_time(mean_pass_time, lone_prompt_time, lone_pass_time):
     return mean_pass_time + xp.maximum(lone_prompt_time - lone_pass_time, 0.0)
 
 
-@formula(unit="1", source="little1961")
-def busy_workers(prompt_rate, mean_pass_time, prompts_per_pass, prefill_workers):
-    """Chance that a worker of the prefill pool computes a pass."""
-    return xp.minimum(prompt_rate * mean_pass_time / (prompts_per_pass * prefill_workers), 1.0)
-
-
-@formula(unit="1", source="zhong2024distserve")
-def wait_variation(prompt_variation):
-    """Mean rest of a service over half of it: (1 + v²)."""
-    return 1 + prompt_variation**2
-
-
 @formula(unit="s", source="sakasegawa1977, bailey1954bulk")
-def running_pass_wait(busy_workers, chance_exponent, mean_pass_time, prefill_workers, wait_variation):
-    """Mean wait of a prompt until the next pass starts."""
-    return busy_workers**chance_exponent * mean_pass_time / prefill_workers * wait_variation / 2
+def running_pass_wait(prompt_rate, mean_pass_time, prompts_per_pass, prefill_workers, prompt_variation):
+    """Mean wait of a prompt until the next pass starts: b^e·P/w·(1 + v²)/2 where workers compute with chance b."""
+    busy = xp.minimum(prompt_rate * mean_pass_time / (prompts_per_pass * prefill_workers), 1.0)
+    rest = mean_pass_time / prefill_workers * (1 + prompt_variation**2) / 2
+    return busy ** chance_exponent(prefill_workers) * rest
 
 
-@alternative(of="earlier_prompts_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
-def rate_earlier_prompts_wait(request_rate, prompt_slot, chance_exponent, wait_variation):
-    """Mean wait of a prompt for passes of those before it, with random arrivals."""
-    return wait_behind(request_rate * prompt_slot, chance_exponent, prompt_slot, wait_variation)
+@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_prompt_queue_time(running_pass_wait, request_rate, prompt_slot, prefill_workers, prompt_variation):
+    """Mean wait of a prompt in the prefill pool: for the pass that runs, and for those of prompts before it."""
+    return running_pass_wait + wait_behind(request_rate, prompt_slot, prefill_workers, prompt_variation)
 
 
-@alternative(of="earlier_prompts_wait", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
-def clients_earlier_prompts_wait(loop_queue_time, loop_place_time):
-    """Mean wait of a prompt for passes of those before it: those of clients that do not wait for a place."""
-    return xp.maximum(loop_queue_time - loop_place_time, 0.0)
+@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_prompt_queue_time(
+    running_pass_wait, loop_queue_time, loop_place_time, starting_share, starting_pass_time, mean_pass_time
+):
+    """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning.
+
+    In the loop it waits for prompts of clients that do not wait for a place.
+    """
+    loop = running_pass_wait + xp.maximum(loop_queue_time - loop_place_time, 0.0)
+    return (1 - starting_share) * loop + starting_share * (starting_pass_time - mean_pass_time)
 
 
 # ---- the decode pool ------------------------------------------------------------------------------------------------
@@ -141,14 +139,8 @@ def clients_decode_target(active_clients, loop_other_time, loop_queue_by_batch):
     return active_clients / (loop_other_time + loop_queue_by_batch)
 
 
-@synonym(of="load_weight", workload="pools", unit="1", source="little1961")
-def pools_load_weight(decode_batch_weight):
-    """Weights of the tabulated batches, by load."""
-    return decode_batch_weight
-
-
-@formula(unit="1", source="little1961")
-def decode_batch_weight(decode_capacity, decode_target, pool_batch):
+@alternative(of="load_weight", by="workload", label="pools", unit="1", source="little1961")
+def pools_load_weight(decode_capacity, decode_target, pool_batch):
     """Weights of the tabulated batches, by load: of those where the decode pool ends as many as it is asked for."""
     rising = [at(decode_capacity, load=node) / at(decode_target, load=node) for node in NODES]
     grows = at(pool_batch, load=NODES[1]) / at(pool_batch, load=NODES[0])
@@ -168,9 +160,9 @@ def prefill_limit(prompt_slot):
 
 
 @alternative(of="loaded_step_time", by="workload", label="pools", unit="s", source="pope2022inference")
-def pools_loaded_step_time(pool_step_time, decode_batch_weight):
+def pools_loaded_step_time(pool_step_time, load_weight):
     """Time from step to step of a running sequence."""
-    return total(pool_step_time * decode_batch_weight, "load")
+    return total(pool_step_time * load_weight, "load")
 
 
 @alternative(of="running_batch", by="workload", label="pools", unit="1", source="little1961")
@@ -212,16 +204,20 @@ def loop_other_time(prompt_time, running_pass_wait, exposed_transfer_time, serve
 
 
 @formula(unit="s", source="reiser1980mva")
-def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, wait_variation):
-    """Wait behind other prompts in the loop, by load of the decode pool."""
-    others = (active_clients - 1) * prompt_slot
-    return queue_of_a_loop(loop_other_time, others, prompt_slot * wait_variation / 2)
+def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, prompt_variation):
+    """Wait y behind other prompts in the loop, by load of the decode pool: y² + y·(Z - K) = K·r.
+
+    Z is all other time of a request, K the service of all other clients, r the mean rest of a service.
+    """
+    others, rest = (active_clients - 1) * prompt_slot, prompt_slot * (1 + prompt_variation**2) / 2
+    gap = others - loop_other_time
+    return (gap + xp.sqrt(gap**2 + 4 * others * rest)) / 2
 
 
 @formula(unit="s", source="little1961")
-def loop_queue_time(active_clients, served_rate, loop_other_time, decode_batch_weight):
+def loop_queue_time(active_clients, served_rate, loop_other_time, load_weight):
     """Time that clients queue for either pool: what Little's law leaves of a cycle."""
-    other = total(loop_other_time * decode_batch_weight, "load")
+    other = total(loop_other_time * load_weight, "load")
     return xp.maximum(active_clients / served_rate - other, 0.0)
 
 
@@ -233,29 +229,22 @@ def loop_place_time(
     decode_target,
     served_rate,
     prompt_slot,
-    chance_exponent,
-    wait_variation,
+    prefill_workers,
+    prompt_variation,
 ):
     """Time that clients queue for a place: all but an open queue's wait where the decode pool is full."""
     full = at(decode_capacity, load=NODES[-1]) < at(decode_target, load=NODES[-1])
-    prompts = wait_behind(served_rate * prompt_slot, chance_exponent, prompt_slot, wait_variation)
+    prompts = wait_behind(served_rate, prompt_slot, prefill_workers, prompt_variation)
     queued = xp.minimum(prompts, at(loop_queue_by_batch, load=NODES[-1]))
     return xp.where(full, xp.maximum(loop_queue_time - queued, 0.0), 0.0)
 
 
 @formula(unit="s", source="bailey1954bulk")
-def starting_prompt_time(
-    active_clients,
-    prefill_workers,
-    full_pass_prompts,
-    full_pass_time,
-    lone_pass_time,
-    further_prompt_time,
-    prompt_time,
-    mean_pass_time,
+def starting_pass_time(
+    active_clients, prefill_workers, full_pass_prompts, full_pass_time, lone_pass_time, further_prompt_time
 ):
-    """Mean time to be computed of prompts that come together: full passes one after the other, or a single pass."""
+    """Mean time until passes of prompts that come together end: full ones one after the other, or a single one."""
     each = xp.maximum(active_clients / prefill_workers, 1.0)
     single = lone_pass_time + further_prompt_time * (each - 1)
     several = (each / full_pass_prompts + 1) / 2 * full_pass_time
-    return xp.where(each > full_pass_prompts, several, single) + prompt_time - mean_pass_time
+    return xp.where(each > full_pass_prompts, several, single)

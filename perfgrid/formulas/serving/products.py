@@ -21,27 +21,20 @@ PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
 }
 NEVER_QUANTISED = ("logits", "router")
 
-FORMULAS = synonyms(
-    {
-        "gemm_result_size": (
-            "activation_size",
-            "byte",
-            "pope2022inference",
-            "Bytes that it writes per element.",
-        ),
-        "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
-        "gemm_weight_size": ("product_weight_size", "byte", "lin2023awq", "Bytes of one weight in memory, by product."),
-    },
-    workload="inference",
+FORMULAS = (
+    *synonyms(
+        {"expert_operand_size": ("operand_size", "byte", "micikevicius2022fp8", "Bytes of one of its operands.")}
+    ),
+    *synonyms(
+        {
+            "gemm_result_size": ("activation_size", "byte", "pope2022inference", "Bytes that it writes per element."),
+            "expert_result_size": ("activation_size", "byte", "pope2022inference", "The same of a product of experts."),
+        },
+        workload="inference",
+    ),
 )
 
-# ---- which attention ------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="deepseek2024v2")
-def cached_latent_width(kv_lora_rank, qk_rope_head_dim):
-    """Elements of the latent of keys and values of one token, its rotary key among them."""
-    return kv_lora_rank + qk_rope_head_dim
+# ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -50,24 +43,13 @@ def rank_query_heads(heads, tp):
     return heads / tp
 
 
-# ---- shapes ---------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="deepseek2024v2")
-def absorbed_heads(latent_attention, rank_query_heads):
-    """Products that one absorption kernel computes, by pass: one per head in decoding, a single one in the prefill."""
-    return table("pass", prefill=1.0, decode=xp.where(latent_attention > 0, rank_query_heads, 1.0))
-
-
 @formula(unit="1", source="shoeybi2019megatron")
-def attended_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+def attended_tokens(cached_prompt_tokens, computed_prompt_tokens, own_passes, prefill_sequences, prefill_passes, cp):
     """Tokens that those of a pass of the prefill attend to, cached ones too, on the rank that holds them.
 
     A prompt in n passes attends to its first i parts of n in the i-th.
     """
-    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
-    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    each = passes * cached + computed_prompt_tokens * (passes + 1) / 2
+    each = own_passes * cached_prompt_tokens + computed_prompt_tokens * (own_passes + 1) / 2
     return prefill_sequences * each / prefill_passes / cp
 
 
@@ -80,39 +62,31 @@ def serving_gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
 
 @alternative(of="gemm_columns", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
 def serving_gemm_columns(
-    latent_attention,
     hidden_size,
+    rank_qkv_width,
     rank_query_width,
-    rank_key_width,
-    rank_value_width,
-    own_key_share,
     rank_expanded_width,
     value_head_width,
-    cached_latent_width,
-    q_lora_rank,
     kv_lora_rank,
     rank_ffn_size,
-    rank_shared_size,
+    rank_shared_ffn_size,
     ffn_input_matrices,
     experts,
     expert_latent_size,
     rank_vocab_size,
-    attention_gate,
     serving_mixer_columns,
 ):
     """Columns of each product on one rank, by pass and product; 1 where the model has no such product."""
-    down = xp.where(q_lora_rank > 0, q_lora_rank, rank_query_width) + cached_latent_width
-    queries = rank_query_width * xp.where(attention_gate, 2.0, 1.0)
     columns = table(
         "product",
-        qkv=xp.where(latent_attention > 0, down, queries + own_key_share * (rank_key_width + rank_value_width)),
+        qkv=rank_qkv_width,
         query_up=rank_query_width,
         key_up=table("pass", prefill=rank_expanded_width, decode=kv_lora_rank),
         value_up=value_head_width,
         attention_output=hidden_size,
         ffn_up=rank_ffn_size * ffn_input_matrices,
         ffn_down=hidden_size,
-        shared_up=rank_shared_size * ffn_input_matrices,
+        shared_up=rank_shared_ffn_size * ffn_input_matrices,
         shared_down=hidden_size,
         router=router_columns(experts, expert_latent_size),
         logits=rank_vocab_size,
@@ -131,7 +105,7 @@ def serving_gemm_depth(
     kv_lora_rank,
     qk_nope_head_dim,
     rank_ffn_size,
-    rank_shared_size,
+    rank_shared_ffn_size,
     serving_mixer_depth,
 ):
     """Depth of each product on one rank, by pass and product; 1 where the model has no such product."""
@@ -145,7 +119,7 @@ def serving_gemm_depth(
         ffn_up=hidden_size,
         ffn_down=rank_ffn_size,
         shared_up=hidden_size,
-        shared_down=rank_shared_size,
+        shared_down=rank_shared_ffn_size,
         router=hidden_size,
         logits=hidden_size,
         mixer_input=hidden_size,
@@ -156,16 +130,11 @@ def serving_gemm_depth(
 
 
 @alternative(of="gemm_batch", by="workload", label="inference", unit="1", source="deepseek2024v2")
-def serving_gemm_batch(absorbed_heads):
-    """Products that one kernel computes, by pass and product: one per head where weights are absorbed."""
+def serving_gemm_batch(latent_attention, rank_query_heads):
+    """Products that one kernel computes, by pass and product: in decoding one per head where weights are absorbed."""
+    heads = table("pass", prefill=1.0, decode=xp.where(latent_attention > 0, rank_query_heads, 1.0))
     absorbed = only("product", "key_up", "value_up")
-    return absorbed_heads * absorbed + (1 - absorbed)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def rank_shared_size(shared_experts, expert_ffn_size, tp):
-    """Width of the shared experts of one tensor-parallel rank, side by side."""
-    return shared_experts * expert_ffn_size / tp
+    return heads * absorbed + (1 - absorbed)
 
 
 @formula(unit="1", source="pope2022inference")
@@ -202,12 +171,11 @@ def product_count(
     )
 
 
-@formula(unit="byte", source="lin2023awq")
-def product_weight_size(part_weight_size):
+@alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
+def serving_gemm_weight_size(part_weight_size):
     """Bytes of one weight in memory, by product: those of the part of the model that it belongs to."""
-    return table(
-        "product", **{product: at(part_weight_size, weight_part=part) for product, part in PART_OF_PRODUCT.items()}
-    )
+    parts = {product: at(part_weight_size, weight_part=part) for product, part in PART_OF_PRODUCT.items()}
+    return table("product", **parts)
 
 
 @alternative(
@@ -226,10 +194,10 @@ def LABEL_unquantised_products(quantised_attention):
 @alternative(
     of="unquantised_products", by="weight_precision", label="published", unit="1", source="grattafiori2024llama3"
 )
-def published_unquantised_products(product_weight_size):
+def published_unquantised_products(gemm_weight_size):
     """1 for products that stay in 16 bits, by product: head, router, and those whose weights are published so."""
     never = only("product", *NEVER_QUANTISED)
-    return xp.where(product_weight_size < WIDE, never, 1.0)
+    return xp.where(gemm_weight_size < WIDE, never, 1.0)
 
 
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")

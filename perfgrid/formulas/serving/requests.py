@@ -11,6 +11,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import INNER, at, table
 
+from .latency import with_steps
+
 LEAST_BUDGET = 0.05  # part of the tokens of an iteration that steps leave to prompts at least
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
 
@@ -25,15 +27,6 @@ def contexts(first, count):
     """
     middle, half = first + (count - 1) / 2, xp.sqrt(xp.maximum(count**2 - 1, 1e-9)) / 2
     return [middle + float(node) * half for node in NODES]
-
-
-def expected_accepted(drafted, acceptance):
-    """Tokens that one step yields if each of the drafted tokens is accepted with this probability, the step's own too.
-
-    1 + a + a² + ... + a^d (Leviathan 2023, equation 1).
-    """
-    gap = xp.maximum(1 - acceptance, 1e-6)
-    return xp.where(acceptance < 1 - 1e-6, (1 - (1 - gap) ** (drafted + 1)) / gap, drafted + 1)
 
 
 # ---- sequences ------------------------------------------------------------------------------------------------------
@@ -76,16 +69,27 @@ def computed_prompt_tokens(prompt_tokens, prefix_hit_rate, shared_prefix_tokens)
     return xp.maximum(xp.minimum(prompt_tokens * (1 - prefix_hit_rate), prompt_tokens - shared_prefix_tokens), 1.0)
 
 
+@formula(unit="1", source="zheng2024sglang")
+def cached_prompt_tokens(prompt_tokens, computed_prompt_tokens):
+    """Tokens of one prompt that a cache of earlier prompts holds."""
+    return xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+
+
 @formula(unit="1", source="leviathan2023speculative")
 def step_tokens(draft_tokens):
     """Tokens of one sequence that a decoding step computes: the next one and those drafted."""
     return 1 + draft_tokens
 
 
-@formula(unit="1", source="leviathan2023speculative")
+@formula(unit="1", source="leviathan2023speculative", where="equation 1")
 def accepted_tokens(draft_tokens, draft_acceptance):
-    """Tokens of one sequence that a decoding step yields on average."""
-    return expected_accepted(draft_tokens, draft_acceptance)
+    """Tokens of one sequence that a decoding step yields on average: 1 + a + a² + ... + a^d with d drafted tokens.
+
+    Each drafted one is accepted with the same probability a; the step's own token comes as well.
+    """
+    gap = xp.maximum(1 - draft_acceptance, 1e-6)
+    some = (1 - (1 - gap) ** (draft_tokens + 1)) / gap
+    return xp.where(draft_acceptance < 1 - 1e-6, some, draft_tokens + 1)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -105,6 +109,18 @@ def prefill_passes(prefill_sequences, computed_prompt_tokens, prompt_budget):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
+def pass_prompts(prefill_sequences, prefill_passes):
+    """Prompts of a pass with prompts; part of one where it takes several."""
+    return prefill_sequences / prefill_passes
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def own_passes(pass_prompts):
+    """Passes in which one prompt is computed, on average."""
+    return xp.maximum(1 / pass_prompts, 1.0)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
 def chunk_tokens(prefill_sequences, computed_prompt_tokens, cp, prefill_passes):
     """Prompt tokens that one rank computes in a pass with prompts; context-parallel ranks share a prompt."""
     return prefill_sequences * computed_prompt_tokens / cp / prefill_passes
@@ -113,15 +129,13 @@ def chunk_tokens(prefill_sequences, computed_prompt_tokens, cp, prefill_passes):
 @formula(unit="1", source="agrawal2024sarathi")
 def pass_tokens(chunk_tokens, group_batch, mixed_iterations, step_tokens):
     """Tokens that one rank computes in a pass, by pass: beside prompts, sequences go on where iterations are mixed."""
-    decoded = group_batch * step_tokens
-    return table("pass", prefill=chunk_tokens + mixed_iterations * decoded, decode=decoded)
+    return with_steps(chunk_tokens, group_batch * step_tokens, mixed_iterations)
 
 
 @formula(unit="1", source="yu2022orca")
-def pass_sequences(group_batch, prefill_sequences, prefill_passes, mixed_iterations, step_tokens):
+def pass_sequences(group_batch, pass_prompts, mixed_iterations, step_tokens):
     """Positions whose next token is computed in a pass, by pass: one of each prompt, every one of a step."""
-    decoded = group_batch * step_tokens
-    return table("pass", prefill=prefill_sequences / prefill_passes + mixed_iterations * decoded, decode=decoded)
+    return with_steps(pass_prompts, group_batch * step_tokens, mixed_iterations)
 
 
 # ---- contexts -------------------------------------------------------------------------------------------------------

@@ -131,17 +131,9 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
 
 
 @alternative(of="goodput", by="workload", label=("inference", "pools"), unit="1/s", source="zhong2024distserve")
-def LABEL_goodput(
-    output_tokens_per_second,
-    limited_first_token_time,
-    limited_token_time,
-    time_to_first_token_limit,
-    time_per_output_token_limit,
-    decode_steps,
-):
+def LABEL_goodput(output_tokens_per_second, first_token_in_time, output_tokens_in_time):
     """Output tokens per second where both latencies keep their limits (`limit_statistic`), otherwise 0."""
-    later = (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)
-    return xp.where((limited_first_token_time <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
+    return xp.where(first_token_in_time & output_tokens_in_time, output_tokens_per_second, 0.0)
 
 
 @alternative(of="tokens_per_second", by="workload", label=("inference", "pools"), unit="1/s", source="yu2022orca")

@@ -15,7 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.engine.grid.story import Part, Replayed, story_of
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.serving.anatomy import QUANTITIES, request_parts
+from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
 from perfgrid.results.provenance import designs
 from perfgrid.study.file import CLUSTER_SIZE

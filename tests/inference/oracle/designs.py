@@ -33,19 +33,20 @@ def system_of(design: Design, policy: Policy, longest: int = 32768) -> System:
 
 def pools_of(prefill: Design, decode: Design, policy: Policy, longest: int = 32768) -> System:
     """Two pools; the cache crosses at the rate of the adapters of a decoding replica."""
-    from tests.inference.designs import evaluate
+    from tests.inference.designs import evaluate, value
 
     first, second = (system_of(one, policy, longest) for one in (prefill, decode))
-    names = ("prompt_cache_memory", "tier_bandwidth", "tier_transfer_latency")
-    few, many = (evaluate(*names, **decode | {"prompt_tokens": n}) for n in (1e3, 2e3))
-    ranks, (_, adapter), (_, latency) = (decode.get(n, 1.0) for n in ("tp", "pp")), *(many[n] for n in names[1:])
-    each = (many[names[0]] - few[names[0]]) / 1e3
+    links = evaluate("tier_bandwidth", "tier_transfer_latency", **decode)
+    ranks, (_, adapter), (_, latency) = (decode.get(n, 1.0) for n in ("tp", "pp")), *links.values()
+    whole = decode | {"tp": 1.0, "pp": 1.0}
+    few, many = (value("rank_prompt_cache", **whole | {"prompt_tokens": n}) for n in (1e3, 2e3))
+    each = (many - few) / 1e3
     rate = prod(ranks) * adapter
     return replace(
         first,
         decode=second.server,
         decode_replicas=second.replicas,
-        transfer=latency + max(few[names[0]] - 1e3 * each, 0.0) / rate,
+        transfer=latency + max(few - 1e3 * each, 0.0) / rate,
         transfer_token=each / rate,
     )
 
