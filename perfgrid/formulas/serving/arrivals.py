@@ -15,6 +15,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
 from .batching import NODES
+from .met_iterations import moments
 from .distributions import added, normal_density, normal_share, packed
 from .pipeline_groups import log_slopes
 from .tabulated import at_batch
@@ -45,11 +46,6 @@ def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
 def prompt_servers(lockstep_ranks, random_routing):
     """Replicas in lockstep that share a queue of prompts: all, unless a router sends prompts to any of them."""
     return xp.where(random_routing, 1.0, lockstep_ranks)
-
-
-def moments(prefill_moment):
-    """The second, third and fourth of them."""
-    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
 
 
 def prompt_queue(load, servers, time, second, third, fourth):

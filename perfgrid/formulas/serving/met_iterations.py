@@ -141,10 +141,27 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
     return xp.maximum(room - met_batch / pp * step_tokens, LEAST_BUDGET * room)
 
 
-@formula(unit="s", source="agrawal2024sarathi")
-def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp):
-    """Time of an iteration with prompts that arrivals meet, through all stages."""
-    return met_added_time + prompts_beside_steps * step_under_way * pp
+@formula(unit="1", source="narayanan2021")
+def away_share(met_batch, pp):
+    """Part of the other groups of a pipeline that are under way, so that an arrival has to wait for one of them."""
+    return xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
+
+
+def blocked_times(added, step, beside, pp):
+    """Times for which an iteration with prompts lets no group begin: where one is free for it, and where none is.
+
+    The first stage is free after a p-th of it. Groups before it come out of the last stage at the pace of steps, a p-th
+    of a step apart, and the next one is itself.
+    """
+    whole = added + beside * step * pp
+    return whole / pp, xp.maximum(whole - (pp - 1) * step, whole / pp)
+
+
+@formula(unit="s", source="agrawal2024sarathi, narayanan2021")
+def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp, away_share):
+    """Time for which an iteration with prompts lets no other begin: of a pipeline, until a group is free for one."""
+    first, later = blocked_times(met_added_time, step_under_way, prompts_beside_steps, pp)
+    return (1 - away_share) * first + away_share * later
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -166,21 +183,27 @@ def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
 
 
 @formula(unit="1", source="kleinrock1975queueing, narayanan2021")
-def iteration_moment(prefill_moment, added_share, pp, met_batch):
-    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment, as it is met.
+def iteration_moment(
+    prefill_moment, met_added_time, step_under_way, prompts_beside_steps, pp, away_share, prompting_iteration_time
+):
+    """Moments of this time about zero over powers of its mean, by moment: only what prompts add varies with them."""
+    second, third, fourth = moments(prefill_moment)
+    found = []
+    for whole, added in zip(
+        blocked_times(met_added_time, step_under_way, prompts_beside_steps, pp), (met_added_time / pp, met_added_time),
+        strict=True,
+    ):
+        b = xp.minimum(added / whole, 1.0)
+        a, over = 1 - b, whole / prompting_iteration_time
+        found.append((
+            over**2 * (a**2 + 2 * a * b + b**2 * second),
+            over**3 * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
+            over**4 * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
+        ))
+    names = ("second", "third", "fourth")
+    return table("moment", **{n: (1 - away_share) * x + away_share * y for n, x, y in zip(names, *found, strict=True)})
 
-    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1. Of a pipeline the
-    first stage is free after a p-th of it. The next group begins then or, if all are under way, has to come back from
-    the last stage first: of the time L one p-th is of a wait of L/p, the rest of one of L·(1 - 1/p).
-    """
-    b, a = added_share, 1 - added_share
-    second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
-    away = xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
-    first, later = 1 / pp, 1 - 1 / pp
-    return table(
-        "moment",
-        second=(first**2 + away * later**2) * (a**2 + 2 * a * b + b**2 * second),
-        third=(first**3 + away * later**3) * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
-        fourth=(first**4 + away * later**4)
-        * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
-    )
+
+def moments(prefill_moment):
+    """The second, third and fourth of them."""
+    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
