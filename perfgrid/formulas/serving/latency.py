@@ -184,12 +184,13 @@ def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, pr
 
 
 @formula(unit="s", source="narayanan2021, agrawal2024sarathi")
-def prefill_time(pass_time, prefill_rounds, started_passes, stage_share):
+def prefill_time(pass_time, prefill_rounds, started_passes, begun_pass_time, stage_share):
     """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts.
 
-    What is left for the last pass of a prompt costs its tokens and, where that is not filled, as much as a step.
+    What is left for the last pass of a prompt costs its tokens and, where that is not filled, as much as a step, or as
+    any pass with so few tokens.
     """
-    started = started_passes * in_pass(pass_time, "decode")
+    started = xp.maximum(started_passes * in_pass(pass_time, "decode"), begun_pass_time)
     return in_pass(pass_time, "prefill") * prefill_rounds + started * stage_share
 
 

@@ -21,13 +21,18 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 
 @formula(unit="s", source="yu2022orca")
-def lone_first_time(prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time):
+def lone_first_time(
+    prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time, decode_step_time, going_on
+):
     """Time of the iterations that compute a prompt, by load.
 
-    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
+    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep, which are
+    met the more often the longer they are.
     """
-    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks)
-    return prefill_time + last * crowded_added_time
+    rounds = xp.minimum(prompting_rounds, 1.0)
+    with_prompts = rounds * (going_on * decode_step_time + crowded_added_time)
+    others = with_prompts / (with_prompts + (1 - rounds) * decode_step_time)
+    return prefill_time + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
 
 
 @formula(unit="s", source="agrawal2024sarathi")
