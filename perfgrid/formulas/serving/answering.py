@@ -123,15 +123,15 @@ def hold_behind(
     mean_prefill_ratio,
     prefill_moment,
     free_wait,
-    free_wait_deviation,
     longest_row,
 ):
     """Mean time of the prompts in a row behind its own by which the steps of a request come later."""
     holds, (second, _, _) = prompt_load / (1 - prompt_load), moments(prefill_moment)
     row = hold_time * second / (1 - prompt_load) ** 2
     own = rate_first_time * mean_prefill_ratio
-    mean = free_wait + own
-    square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
+    wait, variance, _ = unpacked(free_wait)
+    mean = wait + own
+    square = variance + own**2 * (second - 1) + mean**2
     y = longest_over_mean(longest_row, holds * mean, holds * mean * row + holds**2 * square)
     return holds * mean * (1 - xp.exp(-y))
 

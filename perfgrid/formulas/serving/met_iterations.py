@@ -5,10 +5,10 @@ Tables by load are read at the batch that random arrivals meet (`tabulated`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import at, table, total
 
 from .batching import NODES, ONE_BATCH
-from .latency import in_pass
+from .latency import WHOLE, in_pass
 from .requests import LEAST_BUDGET
 from .tabulated import at_batch
 
@@ -146,6 +146,16 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
     return xp.maximum(room - met_batch / pp * step_tokens, LEAST_BUDGET * room)
 
 
+@formula(unit="1", source="agrawal2024sarathi")
+def met_going_on(
+    prompts_beside_steps, lockstep_ranks, request_rate, dp, met_added_time, step_under_way
+):
+    """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any."""
+    come = request_rate / dp * (met_added_time + step_under_way)
+    without = 1 - xp.expm1(-come) / xp.expm1(-come * lockstep_ranks)
+    return prompts_beside_steps + (1 - prompts_beside_steps) * without
+
+
 @formula(unit="1", source="narayanan2021")
 def away_share(met_batch, pp):
     """Part of the other groups of a pipeline that are under way, so that an arrival has to wait for one of them."""
@@ -163,9 +173,9 @@ def blocked_times(added, step, beside, pp):
 
 
 @formula(unit="s", source="agrawal2024sarathi, narayanan2021")
-def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp, away_share):
+def prompting_iteration_time(met_added_time, step_under_way, met_going_on, pp, away_share):
     """Time for which an iteration with prompts lets no other begin: of a pipeline, until a group is free for one."""
-    first, later = blocked_times(met_added_time, step_under_way, prompts_beside_steps, pp)
+    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
     return (1 - away_share) * first + away_share * later
 
 
@@ -181,21 +191,82 @@ def added_share(met_added_time, prompting_iteration_time):
     return met_added_time / prompting_iteration_time
 
 
+@formula(unit="1", source="vllm2026async")
+def prompts_follow(
+    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, request_rate, dp, lockstep_ranks
+):
+    """Chance that the iteration put together ahead holds prompts, by the one that runs: ``own`` steps alone, ``some``.
+
+    What it holds has come before that one began, and so goes with the part q of all iterations that hold prompts,
+    unless one of m prompts under way goes on, each of which is in n iterations: with the chance 1 - (1/n)^m.
+    """
+    prompting = prompting_time_share / prompting_iteration_time
+    share = prompting / (prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9))
+    passes = at(own_iterations, whose="own")
+    prompts = xp.maximum(request_rate / dp * lockstep_ranks * passes / prompting, 1.0)
+    goes_on = -xp.expm1(-prompts * xp.log(passes))
+    return table("whose", own=share * (1 - goes_on), some=goes_on + (1 - goes_on) * share)
+
+
 @formula(unit="s", source="vllm2026async")
-def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
-    """Time of the iteration that is already put together while another one runs, where the host works ahead."""
-    return rounds_ahead * step_under_way / (1 - busy_share)
+def queued_iteration_time(step_under_way, met_added_time, met_going_on, prompts_follow, rounds_ahead):
+    """Time of the iteration that is put together while another one runs, by that, where the host works ahead."""
+    step = step_under_way
+    return rounds_ahead * (step + prompts_follow * (met_added_time - (1 - met_going_on) * step))
+
+
+# ---- prompts ahead --------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prompt_part(computed_prompt_tokens, iteration_room):
+    """Tokens of a prompt over those for which an iteration has room."""
+    return computed_prompt_tokens / iteration_room
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def own_iterations(prompt_ratio, length_weight, computed_prompt_tokens, prompt_budget, chunked_prompts, rounds_ahead):
+    """Iterations that compute a prompt behind no other, ``own``, and prompts that one of them leaves over, ``some``.
+
+    A prompt of x iterations is in n = ceil(x) of them. They leave x - 1, x - 2 and so on; where the next one is put
+    together as well, x - 2, x - 3 and so on.
+    """
+    parts = computed_prompt_tokens / at(prompt_budget, load=NODES[len(NODES) // 2])
+    each = prompt_ratio * parts
+    passes = xp.where(chunked_prompts, xp.maximum(xp.ceil(each * (1 - WHOLE)), 1.0), 1.0)
+    own = total(passes * length_weight, "length")
+    leaving = xp.maximum(passes - 1 - rounds_ahead, 0.0)
+    left = total(leaving * (each - rounds_ahead - (leaving + 1) / 2) * length_weight, "length")
+    return table("whose", own=own, some=left / own / parts)
+
+
+@formula(unit="1", source="kleinrock1975queueing, agrawal2024sarathi")
+def prompts_ahead(own_iterations, lockstep_ranks):
+    """Prompts before an arrival in an iteration with prompts that are neither computed in it nor in the queue.
+
+    One of several ranks in lockstep takes an arrival that has none.
+    """
+    return at(own_iterations, whose="some") / lockstep_ranks
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def iteration_fixed_time(
+    step_under_way, prompts_beside_steps, met_added_time, met_further_time, met_other_prompts, lockstep_ranks, pp
+):
+    """Time of an iteration with prompts in a stage, however few they are."""
+    prompts = (1 + met_other_prompts * lockstep_ranks) * met_further_time
+    return prompts_beside_steps * step_under_way + xp.maximum(met_added_time - prompts, 0.0) / pp
 
 
 @formula(unit="1", source="kleinrock1975queueing, narayanan2021")
 def iteration_moment(
-    prefill_moment, met_added_time, step_under_way, prompts_beside_steps, pp, away_share, prompting_iteration_time
+    prefill_moment, met_added_time, step_under_way, met_going_on, pp, away_share, prompting_iteration_time
 ):
     """Moments of this time about zero over powers of its mean, by moment: only what prompts add varies with them."""
     second, third, fourth = moments(prefill_moment)
     found = []
     for whole, added in zip(
-        blocked_times(met_added_time, step_under_way, prompts_beside_steps, pp), (met_added_time / pp, met_added_time),
+        blocked_times(met_added_time, step_under_way, met_going_on, pp), (met_added_time / pp, met_added_time),
         strict=True,
     ):
         b = xp.minimum(added / whole, 1.0)
