@@ -52,13 +52,24 @@ def largest_count(mean, ranks):
     return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks) + skewed, found)
 
 
+def come_where_some(prompts):
+    """Mean of a Poisson number that is so large where it is not 0, m/(1 - exp(-m)): an equation, by Newton's rule."""
+    more = xp.maximum(prompts - 1, 0.0)
+    mean = xp.maximum(more * (2 + more) / (1 + more), 1e-3)
+    for _ in range(2):
+        none = xp.exp(-mean)
+        mean = xp.maximum(mean - (mean - prompts * (1 - none)) / (1 - prompts * none), 1e-3)
+    return mean
+
+
 def most_prompts(prompts, ranks, variation):
     """Prompts of the one of n ranks that has most of them, in mean lengths; there is at least one.
 
     They fall to ranks where answers have ended, as balls into bins, and are of different lengths: of a sum of k of them
     the deviation is v/sqrt(k) of its mean, and the less ranks have so many the more there are.
     """
-    count = xp.maximum(largest_count(prompts / ranks, ranks), 1.0)
+    come = come_where_some(prompts)
+    count = xp.maximum(largest_count(come / ranks, ranks) / -xp.expm1(-come), 1.0)
     alike = xp.maximum(xp.minimum(prompts, ranks), 1.0) ** (1 / count)
     longest = 1 + variation * most_above(alike) / xp.sqrt(count)
     return xp.where(ranks > 1, count * longest, prompts / ranks)
