@@ -10,9 +10,10 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.axes import at
 
-from .arrivals import ARRIVALS, moments
+from .arrivals import ARRIVALS
 from .batching import NODES
 from .distributions import answer, mixed, packed, unpacked
+from .met_iterations import moments
 from .tabulated import at_batch
 
 # ---- steps ----------------------------------------------------------------------------------------------------------

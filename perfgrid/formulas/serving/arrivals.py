@@ -15,7 +15,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
 from .batching import NODES
-from .met_iterations import moments
+from .met_iterations import moments, own_prefill
 from .distributions import added, mixed, normal_density, normal_share, packed, unpacked
 from .pipeline_groups import log_slopes
 from .tabulated import at_batch
@@ -184,21 +184,6 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
-def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0):
-    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
-
-    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each.
-    """
-    own = first_time * mean_prefill_ratio
-    second, third, _ = moments(prefill_moment)
-    alone = own - others * other
-    return (
-        own,
-        alone**2 * (second - 1) + others * second * other**2,
-        alone**3 * (third - 3 * second + 2) + others * third * other**3,
-    )
-
-
 def by_arrival(own, *waits):
     """The times from arrival to the end of the own prefill, after the wait of each kind of arrival."""
     return table("arrival", **{kind: packed(*added(wait, own)) for kind, wait in zip(ARRIVALS, waits, strict=True)})
@@ -324,12 +309,14 @@ def rate_prefill_sojourn(
     met_other_prompts,
     met_further_time,
     occupied_share,
+    lockstep_ranks,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic."""
     square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, server_places)
     spread = crowd_wait * xp.sqrt(square)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    others, other = occupied_share * met_other_prompts, met_further_time * mean_prefill_ratio
-    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other)
+    others = occupied_share * met_other_prompts * lockstep_ranks
+    other = met_further_time * mean_prefill_ratio
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other, lockstep_ranks)
     step = unpacked(step_wait)
     return by_arrival(own, [0.0 * one for one in step], step, unpacked(prompts_wait), crowd)

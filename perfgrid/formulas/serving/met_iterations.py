@@ -258,24 +258,59 @@ def iteration_fixed_time(
     return prompts_beside_steps * step_under_way + xp.maximum(met_added_time - prompts, 0.0) / pp
 
 
+def number_spread(mean, ranks):
+    """Variance and third central moment of the prompts that others have in an iteration: a Poisson number of one rank.
+
+    The largest of several such numbers is one of two that follow each other (Anderson 1970).
+    """
+    part = mean - xp.floor(mean)
+    two = part * (1 - part)
+    return xp.where(ranks > 1, two, mean), xp.where(ranks > 1, two * (1 - 2 * part), mean)
+
+
+def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0, ranks=1.0):
+    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
+
+    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each, of the busiest of ``ranks``.
+    """
+    own = first_time * mean_prefill_ratio
+    second, third, _ = moments(prefill_moment)
+    alone, (square, cube) = own - others * other, number_spread(others, ranks)
+    lengths, leaning = second - 1, third - 3 * second + 2
+    return (
+        own,
+        alone**2 * lengths + (others * lengths + square) * other**2,
+        alone**3 * leaning + (others * leaning + 3 * square * lengths + cube) * other**3,
+    )
+
+
+def about_zero(square, cube):
+    """Second to fourth moment about zero of a time of mean 1, by the central ones; the fourth as of a gamma one."""
+    fourth = 3 * square**2 + 1.5 * cube**2 / xp.maximum(square, 1e-9)
+    return 1 + square, 1 + 3 * square + cube, 1 + 6 * square + 4 * cube + fourth
+
+
 @formula(unit="1", source="kleinrock1975queueing, narayanan2021")
 def iteration_moment(
-    prefill_moment, met_added_time, step_under_way, met_going_on, pp, away_share, prompting_iteration_time
+    prefill_moment,
+    met_added_time,
+    met_further_time,
+    met_other_prompts,
+    lockstep_ranks,
+    step_under_way,
+    met_going_on,
+    pp,
+    away_share,
+    prompting_iteration_time,
 ):
-    """Moments of this time about zero over powers of its mean, by moment: only what prompts add varies with them."""
-    second, third, fourth = moments(prefill_moment)
+    """Moments of this time about zero over powers of its mean, by moment: what prompts add varies, and their number."""
+    others = met_other_prompts * lockstep_ranks
+    _, square, cube = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
+    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
     found = []
-    for whole, added in zip(
-        blocked_times(met_added_time, step_under_way, met_going_on, pp), (met_added_time / pp, met_added_time),
-        strict=True,
-    ):
-        b = xp.minimum(added / whole, 1.0)
-        a, over = 1 - b, whole / prompting_iteration_time
-        found.append((
-            over**2 * (a**2 + 2 * a * b + b**2 * second),
-            over**3 * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
-            over**4 * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
-        ))
+    for whole, part in ((first, 1 / pp), (later, 1.0)):
+        each = about_zero(square * (part / whole) ** 2, cube * (part / whole) ** 3)
+        found.append([(whole / prompting_iteration_time) ** n * one for n, one in enumerate(each, 2)])
     names = ("second", "third", "fourth")
     return table("moment", **{n: (1 - away_share) * x + away_share * y for n, x, y in zip(names, *found, strict=True)})
 

@@ -11,7 +11,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, total
 
-from .arrivals import moments
+from .met_iterations import moments
 from .batching import NODES, ONE_BATCH
 from .distributions import at_deviation, normal_deviation, normal_share, packed
 from .latency import in_pass
