@@ -135,6 +135,9 @@ def rows_behind(
     hold_time,
     rate_first_time,
     mean_prefill_ratio,
+    request_rate,
+    dp,
+    lockstep_ranks,
     prefill_moment,
     free_sojourn,
     longest_row,
@@ -145,8 +148,8 @@ def rows_behind(
 ):
     """Time of the prompts in a row behind its own by which the steps of a request come later, by statistic.
 
-    Where prompts are computed beside steps its first step follows one that was held up: as many more of the others are
-    as a chain of two states is longer in one of them, (1 - q)·d/(1 - d).
+    Where prompts are computed beside steps, its first one is held up with the chance h that others have come while its
+    own prompt was computed. A chain of two states that begins like that has (h - q)/(1 - d) more of one than else.
     """
     second, third, _ = moments(prefill_moment)
     later = 1 / (1 - prompt_load)
@@ -161,7 +164,8 @@ def rows_behind(
         own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
     )
     more = held_steps_persistence
-    beside = (1 - held_steps_share) * more / (1 - more) * met_added_time
+    come = -xp.expm1(-request_rate / dp * lockstep_ranks * rate_first_time * mean_prefill_ratio)
+    beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_added_time
     mixed_iterations = prompts_beside_steps > 0
     return packed(
         xp.where(mixed_iterations, beside, behind),
