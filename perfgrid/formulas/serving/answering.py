@@ -118,15 +118,28 @@ def held_steps_persistence(held_steps_share, step_under_way, pp, request_rate, d
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def row_growth(busy_share, prompt_load, held_steps_share, held_steps_persistence, turn_share):
+def row_growth(
+    busy_share,
+    prompt_load,
+    held_steps_share,
+    held_steps_persistence,
+    turn_share,
+    met_added_time,
+    hold_time,
+    prompts_beside_steps,
+    added_variation,
+):
     """Time of prompts in a row that hold up steps over that of those that come first, as an answer meets them.
 
-    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of others, which share an iteration,
-    (1 - q)·(1 + d)/(1 - d).
+    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of iterations that others share, a
+    chain of two states, (1 - q)·(1 + d)/(1 - d) of one of them, and what their times vary.
     """
     turn = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2
     more = held_steps_persistence
-    return turn_share * turn + (1 - turn_share) * (1 - held_steps_share) * (1 + more) / (1 - more)
+    chain = (1 - held_steps_share) * (1 + more) / (1 - more) + added_variation * turn
+    chain = chain * met_added_time / hold_time
+    turn = xp.where(prompts_beside_steps > 0, xp.minimum(turn, chain), turn)
+    return turn_share * turn + (1 - turn_share) * chain
 
 
 @formula(unit="s", source="kleinrock1975queueing")
@@ -140,6 +153,8 @@ def rows_behind(
     lockstep_ranks,
     prefill_moment,
     free_sojourn,
+    free_wait,
+    prompt_part,
     longest_row,
     prompts_beside_steps,
     met_added_time,
@@ -164,7 +179,9 @@ def rows_behind(
         own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
     )
     more = held_steps_persistence
-    come = -xp.expm1(-request_rate / dp * lockstep_ranks * rate_first_time * mean_prefill_ratio)
+    own_time = rate_first_time * mean_prefill_ratio
+    waiting = at(free_wait, statistic="mean") * xp.minimum(prompt_part, 1.0)
+    come = -xp.expm1(-request_rate / dp * (lockstep_ranks * own_time + waiting))
     beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_added_time
     mixed_iterations = prompts_beside_steps > 0
     return packed(

@@ -275,11 +275,15 @@ def prompts_wait(
     left = prompts_ahead * prompt_slot_time
     prompts = prompts_ahead + queue[0] / prompt_slot_time
     some = 1 - (1 - prompt_load) * xp.exp(-prompts_ahead)
-    mean, *rest = further_iterations(
-        prompts, some, prompt_part, at(own_iterations, whose="own"), iteration_fixed_time
-    )
+    mean, *rest = further_iterations(prompts, some, prompt_part, at(own_iterations, whose="own"), iteration_fixed_time)
     shared = prompts * prompt_part * iteration_fixed_time  # which their part of an iteration has
-    waits = (iteration, queue, (left, left**2, 2 * left**3), (mean - shared, *rest), (at(queued_iteration_time, whose="some"), 0.0, 0.0))
+    waits = (
+        iteration,
+        queue,
+        (left, left**2, 2 * left**3),
+        (mean - shared, *rest),
+        (at(queued_iteration_time, whose="some"), 0.0, 0.0),
+    )
     return packed(*added(*waits, spread_evenly(rate_held_time)))
 
 

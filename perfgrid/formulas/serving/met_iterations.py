@@ -147,9 +147,7 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def met_going_on(
-    prompts_beside_steps, lockstep_ranks, request_rate, dp, met_added_time, step_under_way
-):
+def met_going_on(prompts_beside_steps, lockstep_ranks, request_rate, dp, met_added_time, step_under_way):
     """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any."""
     come = request_rate / dp * (met_added_time + step_under_way)
     without = 1 - xp.expm1(-come) / xp.expm1(-come * lockstep_ranks)
@@ -288,6 +286,16 @@ def about_zero(square, cube):
     """Second to fourth moment about zero of a time of mean 1, by the central ones; the fourth as of a gamma one."""
     fourth = 3 * square**2 + 1.5 * cube**2 / xp.maximum(square, 1e-9)
     return 1 + square, 1 + 3 * square + cube, 1 + 6 * square + 4 * cube + fourth
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def added_variation(
+    met_added_time, met_further_time, met_other_prompts, lockstep_ranks, prefill_moment, own_iterations
+):
+    """Squared coefficient of variation of what prompts add to an iteration: of full ones of one prompt none."""
+    others = met_other_prompts * lockstep_ranks
+    _, square, _ = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
+    return square / (met_added_time * at(own_iterations, whose="own")) ** 2
 
 
 @formula(unit="1", source="kleinrock1975queueing, narayanan2021")
