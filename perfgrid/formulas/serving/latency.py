@@ -118,10 +118,24 @@ def serving_software_runs_on_device(vendor_support):
     return vendor_support > 0
 
 
-@formula(unit="1", source="gray2019cudagraphs")
-def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, expert_exchange, moe_layers):
-    """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning."""
-    kernels = counted(at(in_pass(kernels_time, "prefill"), resource="launch"), launch_overhead)
+@formula(unit="1", source="gray2019cudagraphs, zheng2024sglang")
+def prefill_launches(
+    kernels_time,
+    decode_attention_time,
+    decode_mixer_time,
+    mixer_layers,
+    mixed_iterations,
+    launch_overhead,
+    tp_all_reduces,
+    expert_exchange,
+    moe_layers,
+):
+    """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning.
+
+    The host launches the attention of prompts and of the steps beside them as one operation.
+    """
+    beside = mixed_iterations * (decode_attention_time + mixer_layers * decode_mixer_time)
+    kernels = counted(at(in_pass(kernels_time, "prefill") - beside, resource="launch"), launch_overhead)
     return kernels + tp_all_reduces + 2 * expert_exchange * moe_layers
 
 
