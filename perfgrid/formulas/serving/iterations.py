@@ -129,9 +129,9 @@ def alone_rounds(round_prompts, prompts_of_a_round):
     return round_prompts / prompts_of_a_round
 
 
-def gathered(prompts, ranks, variation, room):
+def gathered(prompts, ranks, ratio, weight, room):
     """Prompts of the busiest of so many ranks that an iteration computes, in mean lengths: as it has room for them."""
-    return xp.minimum(most_prompts(prompts, ranks, variation), room)
+    return xp.minimum(most_prompts(prompts, ranks, ratio, weight), room)
 
 
 def part_of_iterations(each_step, stops):
@@ -216,7 +216,8 @@ def rate_prompting_rounds(
     mean_prefill_ratio,
     lockstep_ranks,
     apart_ranks,
-    prompt_variation,
+    prompt_ratio,
+    length_weight,
     prompt_room,
     mixed_iterations,
     going_on,
@@ -234,7 +235,7 @@ def rate_prompting_rounds(
     share = even_prompting_rounds
     rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
-        some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
+        some = gathered(round_prompts / share, lockstep_ranks, prompt_ratio, length_weight, prompt_room)
         more = xp.maximum(some / prefill_sequences, 1.0)
         longer = added * (1 + further_share * (more - 1))
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
@@ -257,9 +258,11 @@ def prompt_room(prompt_budget, computed_prompt_tokens, chunked_prompts):
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
              others={ONE_BATCH: 1.0})  # fmt: skip
-def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
+def rate_crowding(
+    prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_ratio, length_weight, prompt_room
+):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
-    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
+    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_ratio, length_weight, prompt_room)
     full = only("load", NODES[-1])
     return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
 
