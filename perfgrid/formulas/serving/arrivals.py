@@ -109,9 +109,9 @@ def arrival_dispersion(prompt_load, prefill_moment, output_variation, places, pr
 
 
 @formula(unit="1", source="little1961")
-def replica_sequences(running_batch, dp):
-    """Sequences that run on a replica, on average."""
-    return running_batch / dp
+def replica_sequences(met_batch, occupied_share):
+    """Sequences that run on a replica, on average; at low rates fewer than one."""
+    return met_batch * occupied_share
 
 
 @formula(unit="1", source="little1961")
