@@ -147,10 +147,16 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def met_going_on(prompts_beside_steps, lockstep_ranks, request_rate, dp, met_added_time, step_under_way):
-    """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any."""
-    come = request_rate / dp * (met_added_time + step_under_way)
-    without = 1 - xp.expm1(-come) / xp.expm1(-come * lockstep_ranks)
+def met_going_on(
+    prompts_beside_steps, lockstep_ranks, met_added_time, step_under_way, rate_first_time, own_iterations
+):
+    """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any.
+
+    An iteration lasts a part of the time to the own first token, of which prompts add what no steps take.
+    """
+    iteration = rate_first_time / at(own_iterations, whose="own")
+    without = (iteration - met_added_time) / xp.maximum(step_under_way, 1e-9)
+    without = xp.where(lockstep_ranks > 1, xp.minimum(xp.maximum(without, 0.0), 1.0), 0.0)
     return prompts_beside_steps + (1 - prompts_beside_steps) * without
 
 
