@@ -139,17 +139,19 @@ def part_of_iterations(each_step, stops):
     return xp.minimum(each_step / (1 + stops * each_step), MOST_ROUNDS)
 
 
-def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stops):
+def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stops, groups=1.0):
     """Parts of the iterations that hold prompts of one place, and of any; a place is a group of a replica.
 
     New prompts come to an iteration with the chance B (``begin``), k of them (``come``) to h places (``hit``). A place
     computes at most m (``held``) of its k/h prompts at once. Of a prompts in each step of n places, one place has some
     in a/(n·min(k/h, m)) iterations, and any has in 1 - (1 - B)·(1 - f)^g: f = a/n·(1/m - h/k) are the iterations that
     prompts need beyond their first, in g places independently (``apart``). With ``stops`` a place takes no step then.
+    They follow each other through a pipeline, in one of its rounds, unless its ``groups`` have no place for those of
+    another.
     """
     each = xp.maximum(come / hit, 1.0)
     own = part_of_iterations(prompts / places / xp.minimum(each, held), stops)
-    further = part_of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    further = part_of_iterations(groups * prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
     none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
     return own, xp.maximum(-xp.expm1(none), own)
 
@@ -191,7 +193,9 @@ def prompting_shares(
     begin = -xp.expm1(apart * xp.log1p(-part_of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
     hit = hit_places(come, places)
-    own, some = iterations_with_prompts(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+    own, some = iterations_with_prompts(
+        begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops, batch_groups
+    )
     return table("whose", own=own, some=some)
 
 
