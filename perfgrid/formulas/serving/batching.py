@@ -174,9 +174,12 @@ def rate_served_rate(request_rate, largest_request_rate):
 
 
 @formula(unit="1/s", source="little1961")
-def largest_request_rate(request_capacity):
-    """Requests per second that the tabulated batches serve at most."""
-    return largest(request_capacity, "load")
+def largest_request_rate(request_capacity, random_arrivals):
+    """Requests per second that the tabulated batches serve at most; of random arrivals those of the largest batch.
+
+    A queue that has grown takes all places, whatever fewer sequences would be served (saturation rule).
+    """
+    return xp.where(random_arrivals > 0, at(request_capacity, load=NODES[-1]), largest(request_capacity, "load"))
 
 
 @alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
