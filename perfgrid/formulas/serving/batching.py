@@ -205,9 +205,7 @@ def rate_load_fraction(request_rate, largest_request_rate):
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",
              others={"run": "full_batch", (*ENDLESS, "clients"): "LABEL_tabulated_batch"})  # fmt: skip
-def rate_running_batch(
-    served_rate, decode_steps, loaded_step_time, first_time, mean_prefill_ratio, most_sequences
-):
+def rate_running_batch(served_rate, decode_steps, loaded_step_time, first_time, mean_prefill_ratio, most_sequences):
     """Sequences that run at the same time, over all replicas, on average: their rate times the time under way."""
     under_way = decode_steps * loaded_step_time + first_time * mean_prefill_ratio
     return xp.minimum(served_rate * under_way, most_sequences)

@@ -263,12 +263,26 @@ def prompt_room(prompt_budget, computed_prompt_tokens, chunked_prompts):
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
              others={ONE_BATCH: 1.0})  # fmt: skip
 def rate_crowding(
-    prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_ratio, length_weight, prompt_room
+    prompting_rounds,
+    round_prompts,
+    prefill_sequences,
+    lockstep_ranks,
+    prompt_ratio,
+    length_weight,
+    prompt_room,
+    prompts_of_a_round,
+    batch_groups,
+    prompts_beside_steps,
 ):
-    """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
+    """Prompts of the busiest replica over those of an iteration: more come in a longer one.
+
+    Where all places are taken they fall to all groups of a pipeline, which wait for the one with most beside its steps.
+    """
     come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_ratio, length_weight, prompt_room)
-    full = only("load", NODES[-1])
-    return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
+    most = gathered(prompts_of_a_round, lockstep_ranks * batch_groups, prompt_ratio, length_weight, prompt_room)
+    full = only("load", NODES[-1]) * xp.where(batch_groups > 1, prompts_beside_steps, 0.0)
+    last = only("load", NODES[-1]) - full
+    return xp.maximum((come * (1 - full) + most * full) / prefill_sequences, 1.0) * (1 - last) + last
 
 
 @formula(unit="1", source="little1961")

@@ -147,9 +147,7 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def met_going_on(
-    prompts_beside_steps, lockstep_ranks, met_added_time, step_under_way, rate_first_time, own_iterations
-):
+def met_going_on(prompts_beside_steps, lockstep_ranks, met_added_time, step_under_way, rate_first_time, own_iterations):
     """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any.
 
     An iteration lasts a part of the time to the own first token, of which prompts add what no steps take.
