@@ -15,8 +15,8 @@ from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
 from .batching import NODES
-from .met_iterations import moments, own_prefill
 from .distributions import added, mixed, normal_density, normal_share, packed, unpacked
+from .met_iterations import moments, own_prefill
 from .pipeline_groups import log_slopes
 from .tabulated import at_batch
 
@@ -220,8 +220,8 @@ def wait_for_step(step, hold):
 def further_iterations(prompts, some, part, own, fixed):
     """Three moments of the time of iterations that a prompt needs because others come first, of so much each.
 
-    ``prompts``: their mean number, of which there are any with the chance ``some``, ``part`` of an iteration each; where
-    there are they are taken to be exponentially distributed. The own prompt leaves a gap of own - part in its last
+    ``prompts``: their mean number, of which there are any with the chance ``some``, ``part`` of an iteration each.
+    Where there are, they are taken to be exponentially distributed. The own prompt leaves a gap of own - part in its last
     iteration: the first further one comes with the chance exp(-gap/mean), each other one with exp(-1/mean).
     """
     mean = xp.maximum(prompts * part / some, 1e-3)
@@ -266,7 +266,7 @@ def prompts_wait(
     queued_iteration_time,
     rate_held_time,
 ):
-    """Wait of a request that meets an iteration with prompts, by statistic: for its end, and for prompts before its own.
+    """Wait of a request that meets an iteration with prompts, by statistic: for its end, and for prompts before it.
 
     Those of the queue take their part of full iterations each, ends of which its own prompt has to meet.
     """

@@ -11,11 +11,11 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, total
 
-from .met_iterations import moments
 from .batching import NODES, ONE_BATCH
 from .distributions import at_deviation, normal_deviation, normal_share, packed
 from .latency import in_pass
 from .lockstep import come_where_some
+from .met_iterations import moments
 from .percentiles import PERCENTILES, shape
 from .rounds import some_prompts
 
