@@ -173,11 +173,11 @@ def rate_served_rate(request_rate, largest_request_rate):
     return xp.minimum(request_rate, largest_request_rate)
 
 
-@formula(unit="1/s", source="little1961")
+@formula(unit="1/s", source="little1961, baccelli1995saturation")
 def largest_request_rate(request_capacity, random_arrivals):
     """Requests per second that the tabulated batches serve at most; of random arrivals those of the largest batch.
 
-    A queue that has grown takes all places, whatever fewer sequences would be served (saturation rule).
+    A queue that has grown takes all places, whatever fewer sequences would be served (Baccelli and Foss 1995).
     """
     return xp.where(random_arrivals > 0, at(request_capacity, load=NODES[-1]), largest(request_capacity, "load"))
 

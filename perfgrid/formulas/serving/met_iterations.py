@@ -292,7 +292,7 @@ def about_zero(square, cube):
     return 1 + square, 1 + 3 * square + cube, 1 + 6 * square + 4 * cube + fourth
 
 
-@formula(unit="1", source="kleinrock1975queueing")
+@formula(unit="1", source="kleinrock1975queueing, anderson1970maxima")
 def added_variation(
     met_added_time, met_further_time, met_other_prompts, lockstep_ranks, prefill_moment, own_iterations
 ):
@@ -302,7 +302,7 @@ def added_variation(
     return square / (met_added_time * at(own_iterations, whose="own")) ** 2
 
 
-@formula(unit="1", source="kleinrock1975queueing, narayanan2021")
+@formula(unit="1", source="kleinrock1975queueing, narayanan2021, anderson1970maxima")
 def iteration_moment(
     prefill_moment,
     met_added_time,
