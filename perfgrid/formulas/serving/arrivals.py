@@ -221,7 +221,7 @@ def further_iterations(prompts, some, part, own, fixed):
     """Three moments of the time of iterations that a prompt needs because others come first, of so much each.
 
     ``prompts``: their mean number, of which there are any with the chance ``some``, ``part`` of an iteration each.
-    Where there are, they are taken to be exponentially distributed. The own prompt leaves a gap of own - part in its last
+    Where there are, they are exponentially distributed. The own prompt leaves a gap of own - part in its last
     iteration: the first further one comes with the chance exp(-gap/mean), each other one with exp(-1/mean).
     """
     mean = xp.maximum(prompts * part / some, 1e-3)
