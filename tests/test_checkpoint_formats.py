@@ -173,8 +173,8 @@ def test_mixed_layers_are_each_in_their_own_format():
     ("quantised", "parts"),
     [
         ([], ["quantization_config must be a table"]),
-        ({"quant_method": "hqq"}, ["quant_method = 'hqq'", "not expressed", "gptq"]),
-        ({"quant_method": ["fp8"]}, ["quant_method", "not expressed"]),
+        ({"quant_method": "hqq"}, ["quant_method = 'hqq'", "not supported", "gptq"]),
+        ({"quant_method": ["fp8"]}, ["quant_method", "not supported"]),
         ({"quant_method": "gtpq"}, ["'gtpq'", "did you mean 'gptq'"]),
         ({"quant_algo": "INT3"}, ["quant_algo = 'INT3'", "NVFP4"]),
         ({"quant_algo": "MIXED_PRECISION"}, ["quantized_layers"]),

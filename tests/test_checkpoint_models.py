@@ -200,7 +200,7 @@ def test_a_job_tells_the_formats_that_it_takes(monkeypatch, capsys, tmp_path):
 def test_configurations_of_2026_import_or_are_refused_for_a_kind_of_layer(name):
     said = OF_2026[name]
     if "refused" in said:
-        with pytest.raises(PerfgridError, match=f"{said['refused']}, which is not expressed") as caught:
+        with pytest.raises(PerfgridError, match=f"{said['refused']}, which is not supported") as caught:
             imported(said["config"], CATALOG.variables, "config.json")
         assert "\n" not in str(caught.value)
         return

@@ -42,7 +42,7 @@ def served(engine, rate=10.0, **options):
 
 @pytest.mark.parametrize("option", ["engine", "software"])  # the former name
 def test_software_that_trains_is_refused(option):
-    with pytest.raises(PerfgridError, match=r"megatron-core trains models and serves none; engines: .*sglang.*vllm"):
+    with pytest.raises(PerfgridError, match=r"megatron-core is for training only; engines: .*sglang.*vllm"):
         pg.serve(MODEL, DEVICE, 1, **{option: "megatron-core"})
 
 
@@ -86,7 +86,7 @@ def test_an_engine_that_does_not_cut_prompts_refuses_long_ones():
             ["--no-async-scheduling", "--max-num-batched-tokens 2048"],
         ),
         ("trtllm[chunked_prompts=true]", "tensorrt-llm", ["enable_chunked_prefill: true"]),
-        ("vllm[polling_steps=10]", "vllm", ["# not expressed: polling_steps = 10"]),
+        ("vllm[polling_steps=10]", "vllm", ["# not supported: polling_steps = 10"]),
     ],
 )
 def test_launches_state_the_policy(monkeypatch, capsys, engine, form, written):

@@ -30,7 +30,7 @@ def test_amounts_of_what_is_taken_stand_on_the_screen():
         "kept 4 years at 10% interest and 3% maintenance a year, electricity 0.08 $/kWh, 10% of the paid hours idle",
         "balanced experts: each rank has as many tokens (expert_imbalance 1) (expert_imbalance in a study)",
         "Assumed: sequences of 8,192 tokens (--sequence)",
-        "Assumed: 1 T tokens of the whole run (--tokens)",
+        "Assumed: 1 T tokens in the whole run (--tokens)",
         "Assumed: matrix products in bf16 (--precision)",
     ):
         assert words in text
@@ -43,7 +43,7 @@ def test_a_batch_that_follows_from_the_devices_is_said():
     """576 devices are 9 x 64: the batch is a multiple of nine, beside 512 devices, too."""
     found = pg.train("llama-3.1-8b", DEVICE, [512, 576])
     (line,) = (line for line in found.attrs["assumptions"] if line.startswith("batch: "))
-    assert line.startswith("batch: 1,152 sequences of a step (about 8.39 M tokens, a number that ranks of 512, 576")
+    assert line.startswith("batch: 1,152 sequences a step (about 8.39 M tokens, divisible among 512, 576")
     assert json.loads(found.attrs["question"])["batch"] == 1152
 
 
@@ -70,7 +70,7 @@ def test_json_holds_the_question_and_labels_as_numbers(capsys, tmp_path):
 def test_lengths_that_nobody_stated_are_assumed():
     taken = pg.serve(MODEL, DEVICE, 1).attrs["assumptions"]
     assert {"prompt: prompts of 1,000 tokens", "output: answers of 500 tokens"} <= set(taken)
-    assert any("no prefix hits" in line for line in taken)
+    assert any("share no cached prefix" in line for line in taken)
     stated = pg.serve(MODEL, DEVICE, 1, prompt=1000, output=500).attrs["assumptions"]
     assert not any(line.startswith(("prompt: ", "output: ")) for line in stated)
 

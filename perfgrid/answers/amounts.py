@@ -49,5 +49,5 @@ def taken_of_model(workload: str, mixture: bool, stated: Mapping[str, object]) -
     if workload == "training" and mixture and "expert_imbalance" not in stated:
         found["expert_imbalance"] = "balanced experts: each rank has as many tokens (expert_imbalance 1)"
     if workload != "training" and "prefix_hit_rate" not in stated:
-        found["prefix_hit_rate"] = "no prefix hits: no prompt token is found in a cache (prefix_hit_rate 0)"
+        found["prefix_hit_rate"] = "prompts share no cached prefix (prefix_hit_rate 0)"
     return {IN_STUDY.format(name): words for name, words in found.items()}

@@ -287,7 +287,7 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
     feasible = designs - int(counts.sum())
     share = f"{feasible / designs:.0%}" if feasible >= LEAST_SHARE * designs else f"{feasible or 'None'}"
     of = f"{share} of {designs:,} designs {'is' if feasible < 2 else 'are'} feasible"
-    yield f"{of}. Excluded, each by its first reason, are"
+    yield f"{of}. Excluded, by first violated constraint:"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
     for i in [i for i in order if limit[i]][:MOST_REASONS]:
         yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"

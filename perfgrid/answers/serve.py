@@ -77,7 +77,7 @@ def serve(
     model
         A model of the catalog, a ``config.json`` or a folder with one.
     on, devices
-        Devices of the catalog, and how many of them. Default: up to 8; with ``rate`` up to 512, above 64 in eights.
+        Devices of the catalog, and how many of them. Default: to 8; with ``rate`` to 512, above 64 in multiples of 8.
     prompt, output
         Tokens of a request: numbers, or text such as "8k", which are 8,192 tokens. Default: 1000 and 500.
     ttft, tpot
@@ -219,11 +219,11 @@ def serve(
     formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
     assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
-        assumed["variation"] = "all prompts are of one length, all answers, too"
+        assumed["variation"] = "all prompts have the same length, and so have all answers"
     if clients is not None and requests is None:
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
-        assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
+        assumed["devices"] = f"1 to {FLEET[-1]} devices, above 64 in multiples of 8"
     values = {"prompt": prompt, "output": output, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients}
     values |= {"requests": parameters.get("loop_requests"), "variation": variation, "statistic": statistic}
     values |= {"precision": precision, "weights": precision or weights, "products": products, "cache": cache}

@@ -70,11 +70,9 @@ def engine_named(engine: str | None, software: str | None) -> str | None:
 
 
 def check_serves(asked: Question) -> None:
-    """PerfgridError where the software of a question trains models and serves none, with those that do."""
+    """PerfgridError where the software of a question is for training only, with the engines."""
     if asked.software is not None and not asked.catalog.entry("software", asked.software).values["serves"]:
-        raise PerfgridError(
-            f"{asked.software} trains models and serves none; engines: {', '.join(engines(asked.catalog))}"
-        )
+        raise PerfgridError(f"{asked.software} is for training only; engines: {', '.join(engines(asked.catalog))}")
 
 
 def engines(catalog: Catalog) -> list[str]:

@@ -131,11 +131,11 @@ def train(
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
         sizes = ", ".join(f"{size:,}" for size in asked.sizes)
-        about = f"about {rounded(BATCH_TOKENS)} tokens, a number that ranks of {sizes} devices divide"
-        assumed["batch"] = f"{batch:,} sequences of a step ({about})"
+        about = f"about {rounded(BATCH_TOKENS)} tokens, divisible among {sizes} devices"
+        assumed["batch"] = f"{batch:,} sequences a step ({about})"
     if tokens is None:
         tokens = TOKENS
-        assumed["tokens"] = f"{rounded(tokens)} tokens of the whole run"
+        assumed["tokens"] = f"{rounded(tokens)} tokens in the whole run"
     if precision is None:
         precision = PRECISION
         assumed["precision"] = f"matrix products in {precision}"

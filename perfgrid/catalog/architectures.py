@@ -110,10 +110,10 @@ def _matches(key: str, patterns: Iterable[str]) -> str | None:
 def not_expressed(kind: str, config: Mapping[str, Any], read: Iterable[str]) -> str | None:
     """What a configuration has that no entry expresses, by its type or by a key that says more than nothing."""
     if (what := _NOT_EXPRESSED["types"].get(kind)) is not None:
-        return f"model_type {kind!r} has {what}, which is not expressed"
+        return f"model_type {kind!r} has {what}, which is not supported"
     for key in sorted(set(config) - set(read)):
         if config[key] and (pattern := _matches(key, _NOT_EXPRESSED["keys"])):
-            return f"{key} says that it has {_NOT_EXPRESSED['keys'][pattern]}, which is not expressed"
+            return f"{key} says that it has {_NOT_EXPRESSED['keys'][pattern]}, which is not supported"
     return None
 
 

@@ -50,7 +50,7 @@ def published(
 ) -> dict[str, Value]:  # fmt: skip
     """The quantities of a model that its ``quantization_config`` states, from those of its shape.
 
-    ``layers``: the parts of each layer, in order. Raises PerfgridError for methods and formats that are not expressed,
+    ``layers``: the parts of each layer, in order. Raises PerfgridError for methods and formats that are not supported,
     with the key and the nearest legal names.
     """
     if about is None:

@@ -68,7 +68,7 @@ def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], w
 def imported(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> Imported:
     """The model that a configuration describes, and what became of its keys; ``where`` names the file in errors.
 
-    Raises PerfgridError for what is not expressed, a missing key, a value of wrong type and contradictions.
+    Raises PerfgridError for what is not supported, a missing key, a value of wrong type and contradictions.
     """
     if (outer := next((k for k in _NESTED if isinstance(config.get(k), Mapping)), None)) is not None:
         inherited = {k: config[k] for k in ("tie_word_embeddings", "quantization_config") if k in config}
@@ -95,7 +95,7 @@ class _Reading:
         self.sparse: list[int] = []  # layers with experts, the first layer being 0
 
     def imported(self) -> Imported:
-        """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
+        """The model; PerfgridError where it has what is not supported, before anything that it lacks."""
         if (what := not_expressed(self.kind, self.config, self.row.stated)) is not None:
             raise self._error(f": {what}")
         values = self.values()
@@ -154,18 +154,18 @@ class _Reading:
         return True
 
     def _limits(self) -> None:
-        """PerfgridError where a key says what is not expressed."""
+        """PerfgridError where a key says what is not supported."""
         for key, value in self.row.only.items():
             if value != ANY and (found := self._even(key)) not in (None, value):
-                raise self._error(f": {key} = {found!r} is not expressed, only {value!r}")
+                raise self._error(f": {key} = {found!r} is not supported, only {value!r}")
         for key, other in self.row.same.items():
             if (found := self._even(key)) is not None and found != (wanted := self._even(other)):
-                raise self._error(f": {key} = {found!r} is not expressed, only {other} = {wanted!r}")
+                raise self._error(f": {key} = {found!r} is not supported, only {other} = {wanted!r}")
         layers = self._stated("layers")
         for key in self.row.last:
             end = layers - 1 if isinstance(layers, float) else None
             if (found := self._at(key)) is not None and found not in (-1, end):
-                raise self._error(f": {key} = {found!r} is not expressed, only the last layer")
+                raise self._error(f": {key} = {found!r} is not supported, only the last layer")
 
     def _error(self, text: str) -> PerfgridError:
         return PerfgridError(f"{self.where}{text}")
@@ -185,7 +185,7 @@ class _Reading:
         value = self._at(key)
         if isinstance(value, list) and value and isinstance(value[0], (int, float)):
             if any(held != value[0] for held in value):
-                raise self._error(f": {key} differs between layers, which is not expressed")
+                raise self._error(f": {key} differs between layers, which is not supported")
             return value[0]
         return value
 
@@ -243,7 +243,7 @@ class _Reading:
         if self.kind == "opt" and self._size("word_embed_proj_dim", width := self._need(found, "hidden_size")) != width:
             raise self._error(
                 f": word_embed_proj_dim = {self._at('word_embed_proj_dim')!r} differs from hidden_size = {width:g}; "
-                "embeddings of another width are not expressed"
+                "embeddings of another width are not supported"
             )
         if self.row.share_factor and self._flag("use_cla", False):
             layers, factor = self._need(found, "layers"), self._size(self.row.share_factor, 1.0)
@@ -268,11 +268,11 @@ class _Reading:
         if self.row.state_format and (held := self._at(self.row.state_format)) is not None:
             if not isinstance(held, str) or held not in _STATES:
                 expressed = ", ".join(_STATES)
-                raise self._error(f": {self.row.state_format} = {held!r} is not expressed, only {expressed}")
+                raise self._error(f": {self.row.state_format} = {held!r} is not supported, only {expressed}")
             found["state_element_size"] = _STATES[held]
         if not found["mixer_layers"]:
             if found.get("attention_gate"):
-                raise self._error(": an output gate of attention without recurrent layers is not expressed")
+                raise self._error(": an output gate of attention without recurrent layers is not supported")
             return
         if not (heads := self._need(found, "mixer_heads")):
             raise self._contradiction(f"{self.row.keys_of('mixer_heads')[0]} = 0, but layers are recurrent")
@@ -291,7 +291,7 @@ class _Reading:
         if self.row.blocks:
             layers = (layers + dense + sparse + 1) // 2
             if max(attending, recurrent, dense + sparse) > layers:
-                raise self._error(f": {key} is not expressed, only half of the blocks or fewer may be of one kind")
+                raise self._error(f": {key} is not supported, only half of the blocks or fewer may be of one kind")
             found["layers"], found["ffn_free_layers"] = float(layers), float(layers - dense - sparse)
             found["dense_layers"] = float(dense)
             if not sparse:
@@ -310,7 +310,7 @@ class _Reading:
             width, expert = self._size(self.row.shared_width, 0.0), self._need(found, "expert_ffn_size")
             if expert <= 0 or width % expert:
                 wanted = f"multiples of an expert's width, {expert:g}"
-                raise self._error(f": {self.row.shared_width} = {width:g} is not expressed, only {wanted}")
+                raise self._error(f": {self.row.shared_width} = {width:g} is not supported, only {wanted}")
             found["shared_experts"] = width / expert
         for block, count in _MARKS.items():
             if found.get(count) == 0.0:  # of a model that has none, by a row that allows both
@@ -352,7 +352,7 @@ class _Reading:
             if windowed and not found.get("window"):
                 raise self._contradiction(f"{self.kinds[0]} has windows, {self.row.keys_of('window')[0]} has none")
             if found.get("window") and not windowed and "mixer_layers" in found:
-                raise self._error(f": sliding_window = {found['window']:g} beside recurrent layers is not expressed")
+                raise self._error(f": sliding_window = {found['window']:g} beside recurrent layers is not supported")
         if not found.get("window") or not windowed:
             found["window"] = windowed = 0.0
             found.pop("chunked_window", None)

@@ -17,7 +17,7 @@ def listed_kinds(
 ) -> tuple[str, list[str]] | None:
     """The key that says the kinds of the layers, and the kind of each; None where no key does.
 
-    ``at`` gives the value of a key, ``where`` begins errors. Raises PerfgridError for kinds that are not expressed and
+    ``at`` gives the value of a key, ``where`` begins errors. Raises PerfgridError for kinds that are not supported and
     for keys that contradict the number of layers or one another.
     """
     found = [*_listed(row, at, layers, where), *_numbered(row, at, layers, where)]
@@ -37,7 +37,7 @@ def listed_kinds(
         if others != kinds:
             raise PerfgridError(f"{where} contradicts itself: {first} and {key} name different layers")
     if DENSE in kinds and SPARSE in kinds[: len(kinds) - kinds[::-1].index(DENSE)]:
-        raise PerfgridError(f"{where}: {first} is not expressed, only dense layers before sparse ones")
+        raise PerfgridError(f"{where}: {first} is not supported, only dense layers before sparse ones")
     return first, kinds
 
 
@@ -54,7 +54,7 @@ def _listed(
             raise PerfgridError(f"{where} contradicts itself: {layers or 0:g} {counted}, but {key} lists {length}")
         if other := [word for word in words if str(word) not in row.words]:
             expressed = " and ".join(row.words)
-            raise PerfgridError(f"{where}: {key} holds {other[0]!r}, which is not expressed; expressed are {expressed}")
+            raise PerfgridError(f"{where}: {key} holds {other[0]!r}, which is not supported; supported are {expressed}")
         yield key, [row.words[str(word)] for word in words]
 
 

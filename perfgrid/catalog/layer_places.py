@@ -34,7 +34,7 @@ def sparse_layers(row: Architecture, at: At, layers: int, stated: tuple[int, int
     step = placed[1] - placed[0] if len(placed) > 1 else 1
     if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (placed and placed[0] < step - 1):
         raise PerfgridError(
-            f"{where}: {key} is not expressed, only experts in every n-th layer, the last one among them"
+            f"{where}: {key} is not supported, only experts in every n-th layer, the last one among them"
         )
     return placed, step
 

@@ -58,7 +58,7 @@ def scheme_of(about: Mapping[str, Any], where: str) -> Scheme:
     if not isinstance(method, str) or method not in _METHODS:
         found, expressed = printable(str(method)[:60]), ", ".join(_METHODS)
         raise PerfgridError(
-            f"{where}.quant_method = {found!r} is not expressed{nearest(found, _METHODS)}; expressed are {expressed}"
+            f"{where}.quant_method = {found!r} is not supported{nearest(found, _METHODS)}; supported are {expressed}"
         )
     left_out = [key for key in _LEFT_OUT if about.get(key) is not None]
     ignored = tuple(Patterns(about[key], f"{where}.{key}") for key in left_out)
@@ -83,7 +83,7 @@ def _kept(about: Mapping[str, Any], where: str) -> str:
     algorithm = about.get("kv_cache_quant_algo")
     if algorithm is not None and str(algorithm).upper() not in (*_CACHES, "NONE"):
         raise PerfgridError(
-            f"{where}.kv_cache_quant_algo = {printable(str(algorithm))[:60]!r} is not expressed, only "
+            f"{where}.kv_cache_quant_algo = {printable(str(algorithm))[:60]!r} is not supported, only "
             f"{', '.join(_CACHES)}{nearest(str(algorithm)[:60], _CACHES)}"
         )
     return _CACHES.get(str(algorithm).upper(), "bf16")
@@ -102,7 +102,7 @@ def _whole(about: Mapping[str, Any], key: str, where: str, missing: int) -> int:
 def integers(bits: int, group: int, zero_point: bool, where: str) -> NumberFormat:
     """Integers in groups with a 16-bit scale, and a zero point of as many bits as an element; 0: one of a row."""
     if not 2 <= bits <= 8:
-        raise PerfgridError(f"{where} has integers of {bits} bits, which are not expressed, only 2 to 8")
+        raise PerfgridError(f"{where} has integers of {bits} bits, which are not supported, only 2 to 8")
     return NumberFormat("int4" if bits <= 4 else "int8", bits, group, 16, bits if zero_point else 0)
 
 
@@ -110,14 +110,14 @@ def _spec(about: Mapping[str, Any], where: str, method: str = "") -> NumberForma
     """The format of compressed tensors: bits, type, and what shares a scale."""
     bits, group = _whole(about, "num_bits", where, 8), _whole(about, "group_size", where, 0)
     if about.get("type", "int") not in ("int", "float"):
-        raise PerfgridError(f"{where}.type = {str(about.get('type'))!r:.60} is not expressed, only 'int' and 'float'")
+        raise PerfgridError(f"{where}.type = {str(about.get('type'))!r:.60} is not supported, only 'int' and 'float'")
     if about.get("type", "int") == "int":
         return integers(bits, group, about.get("symmetric") is False, where)
     if bits == 4:
         exponents = "mxfp4" in method or "uint8" in str(about.get("scale_dtype")) or group == 32
         return NUMBER_FORMATS["mxfp4" if exponents else "fp4"]
     if bits != 8:
-        raise PerfgridError(f"{where} has floating point of {bits} bits, which is not expressed, only 4 and 8")
+        raise PerfgridError(f"{where} has floating point of {bits} bits, which is not supported, only 4 and 8")
     block = about.get("block_structure")
     return (
         NumberFormat("fp8", 8, _area(block, where), 32) if block else NumberFormat("fp8", 8, group, 8 if group else 0)
@@ -184,7 +184,7 @@ def _algorithm(about: Mapping[str, Any], where: str) -> NumberFormat:
     word = str(about.get("quant_algo") or "").upper()
     if word not in _ALGORITHMS:
         expressed = ", ".join(_ALGORITHMS)
-        raise PerfgridError(f"{where}.quant_algo = {printable(word)[:60]!r} is not expressed, only {expressed}")
+        raise PerfgridError(f"{where}.quant_algo = {printable(word)[:60]!r} is not supported, only {expressed}")
     form = _ALGORITHMS[word]
     group = _whole(about, "group_size", where, form.block)
     return replace(form, block=group) if form.word == "int4" else form
@@ -236,7 +236,7 @@ def _quark(about: Mapping[str, Any], where: str) -> Scheme:
             return NUMBER_FORMATS["mxfp4" if group in (0, 32) else "fp4"]
         if word.startswith(("int", "uint")) and (bits := "".join(c for c in word if c.isdecimal())):
             return integers(int(bits[:2]), group, word.startswith("uint"), place)
-        raise PerfgridError(f"{place}.weight.dtype = {printable(word)[:60]!r} is not expressed, only fp8, fp4, int")
+        raise PerfgridError(f"{place}.weight.dtype = {printable(word)[:60]!r} is not supported, only fp8, fp4, int")
 
     everything = form(about.get("global_quant_config"), f"{where}.global_quant_config")
     listed = about.get("layer_quant_config") or {}

@@ -67,7 +67,7 @@ def _graph(pools: Mapping[str, Mapping[str, Any]], model: Entry, form: Format, v
     notes = [*dict.fromkeys(notes)]
     notes += dict.fromkeys(_lost(text, wanted, notes, model, form, version))
     lines = [f"{form.title} {version}: {title or model.title}", f"perfgrid format: {form.name}@{version}"]
-    lines += [f"not expressed: {note}" for note in notes]
+    lines += [f"not supported: {note}" for note in notes]
     return Launch("".join(f"# {printable(line)}\n" for line in lines) + text, tuple(notes), settings)
 
 

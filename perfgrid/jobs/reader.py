@@ -256,7 +256,7 @@ class Reader:
                     named.add(self.form.shown(key))
                     silent = text_of(self.settings[key]).lower() in (*FALSE, *UNSET)
                     taken = f" = {text_of(self.found[case.quantity])} holds" if case.quantity in self.found else ""
-                    why = "is off" if silent else "without effect beside the other keys, or not expressed"
+                    why = "is off" if silent else "without effect beside the other keys, or not supported"
                     why = self.form.reason_to_ignore(key) or f"{why}: {case.quantity}{taken or ' is not stated by it'}"
                     self.ignored.append((self.form.shown(key), text_of(self.settings[key]), why))
         for key, beyond in self._beyond():
@@ -470,7 +470,7 @@ class Reader:
             )
         if not keys and others:
             text = " ".join(map(self._said, others))
-            why = f"this value or combination is not expressed; {quantity} = {text_of(case.value)} is taken"
+            why = f"this value or combination is not supported; {quantity} = {text_of(case.value)} is taken"
             self.unexpressed.append((others, (text, "", why)))
             known = all(stop.key != self.form.shown(others[0]) for stop in self.stops)
             if self.form.strict and case.value != USUAL and known:

@@ -142,7 +142,7 @@ def changed_study(
 
 
 def expressed(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
-    """The launch of the job itself; or how a changed one differs from ``start``, None where it is not expressed."""
+    """The launch of the job itself; or how a changed one differs from ``start``, None where it is not supported."""
     if job.model is None:
         return None
     if job.format.writes is None and not job.format.engines:

@@ -86,7 +86,7 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
             f"{wanted['dp']} replicas on {nodes} nodes: start a server for each replica behind a router, or give this "
             "command the address of the first node and the replicas of each"
         )
-    lines = [*heading, *(f"not expressed: {note}" for note in notes)]
+    lines = [*heading, *(f"not supported: {note}" for note in notes)]
     if form.writes in COMMENTED:
         text = "".join(f"# {printable(line)}\n" for line in lines) + text
     return Launch(text, tuple(notes), settings)

@@ -92,7 +92,7 @@ def test_a_faster_machine_is_not_slower(design, rate, factor):
     base = float(point(design["model"], design["device"])[rate])
     slow_machine = evaluate(*LATENCIES, **design)
     fast_machine = evaluate(*LATENCIES, **design, **{rate: base * factor})
-    margin = 0.4**0.5 if rate.startswith("scale_") else 3e-6  # chances are counted to a millionth each
+    margin = 0.4**0.5 if rate.startswith("scale_") else 1e-5  # several chances, each counted to a millionth
     for name in LATENCIES:
         assert fast_machine[name] <= slow_machine[name] * (1 + margin), name
 
@@ -264,7 +264,7 @@ def test_a_sound_point_is_not_flagged():
     ("changes", "constraint", "stated"),
     [
         ({"batch": 5000}, "fits_memory", "exceed the device memory"),
-        ({"tp": 1, "devices": 1, "batch_rule": "memory"}, "batch_can_be_chosen", "not one sequence fits"),
+        ({"tp": 1, "devices": 1, "batch_rule": "memory"}, "batch_can_be_chosen", "no sequence fits"),
         ({"batch_rule": "rate", "request_rate": 500.0}, "arrivals_are_served", "arrive faster"),
         ({"tp": 3, "devices": 3}, "heads_divide", "do not divide the attention heads"),
         ({"tp": 5, "devices": 5}, "ffn_divides", "feed-forward width"),
@@ -273,10 +273,10 @@ def test_a_sound_point_is_not_flagged():
         ({"precision": "fp8", "device": "a100-sxm-80gb"}, "device_supports_precision", "no matrix units"),
         ({"precision": "fp8", "scaling": "nvfp4"}, "scaling_serves_format", "nvfp4 is for fp4"),
         ({"topology": "ici-ring"}, "topology_fits_device", "scale-up links"),
-        ({"software": "megatron-core"}, "software_serves", "trains models and serves none"),
+        ({"software": "megatron-core"}, "software_serves", "for training only"),
         ({"software": "tensorrt-llm", "device": "mi300x"}, "software_runs_on_device", "devices of this vendor"),
         ({"software": "optimum-habana"}, "software_runs_on_device", "devices of this vendor"),
-        ({"cache_slot_tokens": 1000}, "slot_holds_the_context", "more places than its slot"),
+        ({"cache_slot_tokens": 1000}, "slot_holds_the_context", "longer than its cache slot"),
         ({"context_limit": 1000}, "request_within_context_limit", "more tokens than the server takes"),
         ({"devices": 16}, "layout_fills_cluster", "is not the number of devices"),
         ({"ep": 16}, "experts_fill_stage", "does not divide"),
@@ -288,7 +288,7 @@ def test_a_sound_point_is_not_flagged():
         ),
         ({"model": "mixtral-8x22b", "etp": 3, "tp": 3, "devices": 3}, "expert_width_divides", "width"),
         ({"model": "deepseek-v3", "tp": 3, "devices": 3}, "shared_width_divides", "shared experts"),
-        ({"model": "mixtral-8x22b", "overrides": {"experts_per_token": 9}}, "choices_suffice", "visits at least one"),
+        ({"model": "mixtral-8x22b", "overrides": {"experts_per_token": 9}}, "choices_suffice", "at least one"),
         ({"shared_prefix_tokens": 1001}, "prompts_hold_the_prefix", "longer than a prompt"),
         (
             {"software": "tensorrt-llm", "prompt_tokens": 9000},

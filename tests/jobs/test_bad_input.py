@@ -75,7 +75,7 @@ def test_nothing_is_understood_silently():
         or "sequence-parallel" in why["--sequence-paralel"]
     )
     assert job.values["sequence_parallel"] is False
-    assert "not expressed; recompute = none is taken" in why["--recompute-granularity full"]
+    assert "not supported; recompute = none is taken" in why["--recompute-granularity full"]
     renamed = next(reason for text, _, reason in job.assumed if text == "--use-custom-fsdp")
     assert "--use-megatron-fsdp in 0.14" in renamed
     assumed = {name: value for name, value, _ in job.assumed}

@@ -262,7 +262,7 @@ def test_impossible_fabrics_and_groups_are_flagged():
     )
     ds = pg.evaluate(made)
     assert not ds.topology_exists.values.any()  # four routers with no global link join one group, not eight
-    assert ds.topology_exists.attrs["reason"] == "no fabric has tiers of these kinds and sides"
+    assert ds.topology_exists.attrs["reason"] == "a fabric with tiers of these kinds and sides cannot be built"
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ def tiers_exist():
 
 
 @constraint(
-    reason="no fabric has tiers of these kinds and sides", source="dally2004", workload=("training", "collectives")
+    reason="a fabric with tiers of these kinds and sides cannot be built",
+    source="dally2004",
+    workload=("training", "collectives"),
 )
 def topology_exists(fabric_exists):
     """A fabric of the stated kinds and sides can be built."""

@@ -97,7 +97,7 @@ def carbon_per_training_run(operational_carbon_rate, embodied_carbon_rate, train
     return (operational_carbon_rate + embodied_carbon_rate) * training_time / utilization
 
 
-@constraint(reason="what fabs emit is not known of the node of the device", source="gupta2022act", about="die_carbon")
+@constraint(reason="the fab emissions of the device's node are not known", source="gupta2022act", about="die_carbon")
 def node_has_carbon(fab_energy, io_fab_energy, io_dies):
     """The energy that fabs take per area is known of the nodes of all dies."""
     return (fab_energy > 0) & ((io_dies < 1) | (io_fab_energy > 0))

@@ -291,7 +291,7 @@ def network_link_ends(network_reach_links, network_links, devices_route, network
 
 
 @constraint(
-    reason="three tiers of these switches do not join that many endpoints",
+    reason="three tiers of these switches do not connect that many endpoints",
     source="alfares2008fattree",
     about="network_port_rate_capital",
 )

@@ -9,7 +9,7 @@ from .die import DIES, MOST_SPARE
 
 
 @constraint(
-    reason="there is no compute die: state their number, and the area of each or of all modules",
+    reason="there is no compute die: state the number of dies, and the area of each or of all modules",
     source="feng2022actuary",
     about="die_cost",
 )
@@ -18,14 +18,14 @@ def dies_exist(dies, fabricated_area):
     return (dies >= 1) & (fabricated_area > 0)
 
 
-@constraint(reason="no price of a wafer is known of this node", source="khan2020aichips", about="die_cost")
+@constraint(reason="the wafer price of this node is not known", source="khan2020aichips", about="die_cost")
 def node_is_priced(wafer_price):
     """The price of a wafer is known of the node of the compute dies."""
     return wafer_price > 0
 
 
 @constraint(
-    reason="no price of a wafer is known of the node of the I/O dies: state io_node",
+    reason="the wafer price of the I/O dies' node is not known: state io_node",
     source="khan2020aichips",
     about="io_die_cost",
 )
@@ -68,7 +68,7 @@ def cores_fit_dies(fabricated_cores, cores, dies):
 # ---- packages -------------------------------------------------------------------------------------------------------
 
 
-@constraint(reason="nothing is known of this package", source="feng2022actuary", about="package_cost")
+@constraint(reason="the parameters of this package are not known", source="feng2022actuary", about="package_cost")
 def package_is_known(substrate_area_ratio):
     """The package has a substrate."""
     return substrate_area_ratio > 0
@@ -76,7 +76,7 @@ def package_is_known(substrate_area_ratio):
 
 @constraint(
     kind="exceeds",
-    reason="the interposer is larger than its technology makes",
+    reason="the interposer is larger than its technology allows",
     source="siliconanalysts2026",
     about="package_cost",
 )
@@ -92,7 +92,7 @@ def interposer_fits_wafer(interposer_dies_per_wafer, interposer_area_ratio):
 
 
 @constraint(
-    reason="memory stacks need an interposer or bridges, which this package has not",
+    reason="memory stacks need an interposer or bridges, which this package does not have",
     source="siliconanalysts2026",
     about="package_cost",
 )
@@ -102,7 +102,7 @@ def memory_is_reached(hbm_stacks, interposer_area_ratio, bridge_price):
 
 
 @constraint(
-    reason="compute dies that are stacked need I/O dies of at least their area below them",
+    reason="stacked compute dies need I/O dies of at least the same area below them",
     source="siliconanalysts2026",
     about="package_cost",
 )

@@ -51,7 +51,7 @@ def manufacturing_device_price(device_cost, device_margin):
 
 
 @constraint(
-    reason="no market price of the device is known; state purchase_price or take the manufacturing view",
+    reason="no market price of the device is known; state purchase_price or price_view = manufacturing",
     source="epoch2024costs",
     about="market_device_price",
 )

@@ -92,7 +92,7 @@ def circuit_energy_made_again(native_operation_energy, operation_energy_ratio):
 
 
 @constraint(
-    reason="the energy of an operation is not known of this node",
+    reason="the energy of an operation at this node is not known",
     source="shilov2024n2sram",
     about="circuit_energy_made_again",
 )
@@ -141,7 +141,7 @@ def scale_out_bandwidth_made_again(native_scale_out_bandwidth, stated_link_bandw
 
 
 @constraint(
-    reason="how many scale-up links the device has is not known, or the stated link joins dies only",
+    reason="the device's number of scale-up links is not known, or the stated link connects dies only",
     source="kundu2024",
     about="stated_link_bandwidth",
 )
@@ -152,7 +152,7 @@ def link_fits_device(scale_up_ports, stated_link_tier, link_is_native):
 
 
 @constraint(
-    reason="the fabric states the bandwidth of this tier itself: the stated link changes nothing",
+    reason="the fabric states the bandwidth of this tier itself: the stated link has no effect",
     source="kundu2024",
     about="stated_link_bandwidth",
 )

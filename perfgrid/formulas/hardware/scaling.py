@@ -116,7 +116,7 @@ def fp4_scaling_fits(scaling_recipe):
 
 
 @constraint(
-    reason="the scaling does not serve the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
+    reason="this scaling does not exist for the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
     source="rouhani2023mx",
 )
 def scaling_serves_format(scaling_fits):

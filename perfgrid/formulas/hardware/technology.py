@@ -137,7 +137,7 @@ def compute_power_ratio(throughput_ratio, operation_energy_ratio):
 
 
 @constraint(
-    reason="of this node, or of the device's own, density, energy or speed are not known",
+    reason="density, energy or speed of this node, or of the device's own node, is not known",
     source="shilov2024n2sram",
     about="circuit_area_ratio",
 )
@@ -148,7 +148,7 @@ def node_scales(logic_density, sram_density, analog_density, operation_energy, s
 
 
 @constraint(
-    reason="the shares of logic and memory in the area of a die are more than the whole",
+    reason="logic and memory take more than the whole area of a die",
     source="shilov2024n2sram",
     about="circuit_area_ratio",
 )

@@ -328,7 +328,7 @@ def context_is_fused(cp, flash_attention):
 
 
 @constraint(
-    reason="keys and values going round in a ring know no sliding window: choose all_gather or ulysses",
+    reason="ring attention does not support sliding windows: choose all_gather or ulysses",
     source="nvidia2026transformerengine",
 )
 def ring_sees_everything(ring_passes, windowed_layers_fraction):
@@ -337,7 +337,7 @@ def ring_sees_everything(ring_passes, windowed_layers_fraction):
 
 
 @constraint(
-    reason="the ranks that share out heads divide neither the context-parallel ranks nor the heads of a rank",
+    reason="the ranks that split heads (ulysses) must divide the context-parallel ranks and the heads of a rank",
     source="jacobs2023ulysses",
 )
 def head_split_divides(cp, head_split, heads, tp, attended_key_heads):

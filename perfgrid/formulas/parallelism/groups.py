@@ -298,7 +298,9 @@ def experts_fill_stage(tp, cp, dp, etp, ep):
     return (tp * cp * dp) % (etp * ep) == 0
 
 
-@constraint(reason="there are no experts to spread over ep ranks", source="lepikhin2021gshard", workload=LAID_OUT)
+@constraint(
+    reason="the model has no experts to distribute over ep ranks", source="lepikhin2021gshard", workload=LAID_OUT
+)
 def experts_exist(experts, ep):
     """Expert parallelism needs experts."""
     return (experts > 0) | (ep == 1)
@@ -339,7 +341,7 @@ def same_distance(tp, cp, dp, dp_stride, replica, expert_replica, etp, ep):
 
 
 @constraint(
-    reason="on ideal fabrics ranks with the same weights must lie at one distance: choose the rank order tp-cp-dp-pp",
+    reason="on ideal fabrics ranks with the same weights must be evenly spaced: choose the rank order tp-cp-dp-pp",
     source="narayanan2021",
 )
 def replicas_at_one_distance(one_distance):

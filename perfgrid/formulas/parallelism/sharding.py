@@ -242,7 +242,7 @@ def replicas_fill_shards(zero, zero_size, replica):
     return (zero == 0) | (zero_size <= replica)
 
 
-@constraint(reason="hybrid sharding of experts is not expressed: zero_size must be 0", source="zhao2023fsdp")
+@constraint(reason="hybrid sharding of experts is not modelled: zero_size must be 0", source="zhao2023fsdp")
 def experts_shard_fully(experts, shard, replica, zero):
     """The state of experts is sharded over all ranks that hold them."""
     return (experts == 0) | (zero == 0) | (shard == replica)

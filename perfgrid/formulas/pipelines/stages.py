@@ -434,7 +434,7 @@ def layers_interleave(last_missing_layers, stage_layers, chunks):
 
 
 @constraint(
-    reason="chunks of an interleaved schedule hold no whole periods of layers with and without experts",
+    reason="chunks of an interleaved schedule do not hold whole periods of layers with and without experts",
     source="narayanan2021",
 )
 def chunks_hold_periods(chunk_layers, chunks, expert_layer_step, folded):

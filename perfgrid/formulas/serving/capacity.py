@@ -259,7 +259,7 @@ def serving_fits_memory(memory_per_device, hbm_capacity):
     return memory_per_device <= hbm_capacity
 
 
-@constraint(reason="a sequence needs more places than its slot of the cache has", source="pope2022inference")
+@constraint(reason="a sequence is longer than its cache slot", source="pope2022inference")
 def slot_holds_the_context(cache_slot_tokens, longest_context):
     """Where shapes are fixed the slot of a sequence has a place for each of its tokens."""
     return (cache_slot_tokens == 0) | (longest_context <= cache_slot_tokens)
@@ -280,7 +280,7 @@ def prompts_fit_an_iteration(chunked_prompts, prompt_tokens, cp, prefill_chunk_t
     return xp.logical_or(chunked_prompts, prompt_tokens <= prefill_chunk_tokens * cp)
 
 
-@constraint(reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm")
+@constraint(reason="no sequence fits into memory beside the weights", source="kwon2023vllm")
 def batch_can_be_chosen(largest_batch, dp, batch_is_given):
     """Where the system chooses the batch, every replica has room for a sequence."""
     return (largest_batch >= dp) | (batch_is_given > 0)

@@ -100,7 +100,7 @@ def host_time(host_work_time, busy_time, communication_time, late_launch_time, s
     return works_ahead * late + (1 - works_ahead) * host_work_time
 
 
-@constraint(reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time")
+@constraint(reason="this software is for training only", source="kwon2023vllm", about="pass_time")
 def software_serves(serves):
     """The software has a loop that serves requests."""
     return xp.logical_and(serves, True)

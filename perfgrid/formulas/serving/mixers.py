@@ -162,7 +162,7 @@ def LABEL_mixers_energy(
 
 
 @constraint(
-    reason="tensor-parallel ranks do not share the heads of recurrent layers evenly",
+    reason="tensor-parallel ranks do not divide the heads of recurrent layers",
     source="shoeybi2019megatron",
     about="prefill_mixer_time",
 )
@@ -172,7 +172,9 @@ def recurrent_heads_split(mixer_heads, tp):
 
 
 @constraint(
-    reason="context-parallel ranks do not share out recurrent layers", source="yang2024fla", about="prefill_mixer_time"
+    reason="recurrent layers cannot be split over context-parallel ranks",
+    source="yang2024fla",
+    about="prefill_mixer_time",
 )
 def recurrences_are_whole(mixer_layers, cp):
     """The tokens of a recurrence follow each other on one rank."""

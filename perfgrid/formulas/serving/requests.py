@@ -166,13 +166,13 @@ def longest_context(prompt_tokens, output_tokens):
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
 
-@constraint(reason="fewer sequences run than there are data-parallel replicas", source="pope2022inference")
+@constraint(reason="there are fewer sequences than data-parallel replicas", source="pope2022inference")
 def replicas_have_work(tabulated_batch, dp, batch_is_given):
     """Every replica runs at least one sequence of a batch that the study states."""
     return (at(tabulated_batch, load="node_1") >= dp * (1 - 1e-9)) | (batch_is_given == 0)
 
 
-@constraint(reason="the prefix that all prompts share is longer than a prompt", source="zheng2024sglang")
+@constraint(reason="the shared prefix is longer than a prompt", source="zheng2024sglang")
 def prompts_hold_the_prefix(shared_prefix_tokens, prompt_tokens):
     """The shared prefix is part of every prompt."""
     return shared_prefix_tokens <= prompt_tokens

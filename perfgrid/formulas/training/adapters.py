@@ -170,7 +170,8 @@ def plain_adapter_traffic(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, m
 
 
 @constraint(
-    reason="adapters (LoRA) are expressed for dense layers with full heads: lora_rank must be 0", source="hu2021lora"
+    reason="adapters (LoRA) are modelled for dense layers with full heads only: lora_rank must be 0",
+    source="hu2021lora",
 )
 def adapters_fit_model(lora_rank, experts, kv_lora_rank):
     """Adapters lie beside dense matrices."""

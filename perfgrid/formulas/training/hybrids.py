@@ -389,7 +389,7 @@ def LABEL_adapter_traffic(
 
 
 @constraint(
-    reason="tensor-parallel ranks do not share the heads of recurrent layers evenly",
+    reason="tensor-parallel ranks do not divide the heads of recurrent layers",
     source="shoeybi2019megatron",
     about="mixer_share",
 )
@@ -399,7 +399,7 @@ def mixer_heads_divide(mixer_heads, tp):
 
 
 @constraint(
-    reason="context-parallel ranks do not share out recurrent layers", source="yang2024fla", about="mixer_share"
+    reason="recurrent layers cannot be split over context-parallel ranks", source="yang2024fla", about="mixer_share"
 )
 def recurrences_stay_whole(mixer_layers, cp):
     """The tokens of a recurrence follow each other on one rank."""

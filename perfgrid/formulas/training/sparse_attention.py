@@ -320,7 +320,7 @@ def chosen_latent_activations(
 
 
 @constraint(
-    reason="context-parallel ranks share out sparse attention by gathering keys: cp_method must be all_gather",
+    reason="sparse attention over context-parallel ranks gathers keys: cp_method must be all_gather",
     source="deepseek2025v32",
     about="scored_pairs",
 )
@@ -330,7 +330,7 @@ def indexers_see_all_keys(index_layers, cp, sequence_split, ring_passes):
 
 
 @constraint(
-    reason="attention to chosen tokens runs in a fused kernel: flash attention must be on",
+    reason="sparse attention runs in a fused kernel: flash_attention must be true",
     source="deepseek2025v32",
     about="scored_pairs",
 )

@@ -138,7 +138,7 @@ def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_tim
     return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
 
 
-@constraint(reason="this software serves models and trains none", source="kwon2023vllm", about="step_time")
+@constraint(reason="this software is for serving only", source="kwon2023vllm", about="step_time")
 def software_trains(serves):
     """The software has a training step."""
     return xp.logical_not(serves)

@@ -297,7 +297,7 @@ def ffn_divides(ffn_size, tp):
 
 
 @constraint(
-    reason="layers that share keys and values or have embeddings of their own are on one stage: pp must be 1",
+    reason="layers that share keys and values, or have embeddings of their own, must be on one stage: pp must be 1",
     source="google2025gemma3n",
     workload=LAID_OUT,
 )

@@ -39,7 +39,9 @@ def top_k_index_parameters(index_layers, index_matrix_parameters, index_head_dim
     return index_layers * (index_matrix_parameters + 2 * index_head_dim)
 
 
-@constraint(reason="an indexer needs attention with latents of queries and of keys", source="deepseek2025v32")
+@constraint(
+    reason="a sparse-attention indexer needs latent attention, of queries and of keys", source="deepseek2025v32"
+)
 def indexer_has_latents(index_layers, q_lora_rank, kv_lora_rank):
     """Queries of an indexer come from the latent of the queries; chosen latents are keys and values of all heads."""
     return (index_layers == 0) | ((q_lora_rank > 0) & (kv_lora_rank > 0))

@@ -124,7 +124,7 @@ def dense_first_kind_layers(leading_layers, layers, expert_layer_step, mixer_kin
     return mixer_kind_share * table("layer_kind", dense=layers - experts, experts=experts)
 
 
-@constraint(reason="the dense layers are not those before and between layers with experts", source="dai2024deepseekmoe")
+@constraint(reason="dense layers must lie before or between the layers with experts", source="dai2024deepseekmoe")
 def dense_layers_fit_the_step(experts, layers, dense_layers, leading_layers, expert_layer_step):
     """Of the layers after the leading dense ones every n-th has experts, and no others are dense."""
     found = layers_with_experts(layers, leading_layers, expert_layer_step)

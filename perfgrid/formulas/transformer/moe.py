@@ -285,7 +285,9 @@ def experts_need_sequence_parallel(experts, tp, sequence_parallel):
 
 
 @constraint(
-    reason="a token visits at least one expert and no more than there are", source="fedus2022switch", workload=LAID_OUT
+    reason="experts per token must be at least one and at most the number of experts",
+    source="fedus2022switch",
+    workload=LAID_OUT,
 )
 def choices_suffice(experts, experts_per_token, groups, groups_per_token):
     """The experts of one token are different ones, in the groups that it may visit."""
@@ -294,7 +296,7 @@ def choices_suffice(experts, experts_per_token, groups, groups_per_token):
 
 
 @constraint(
-    reason="a parallel block (feed-forward beside attention) with experts is not expressed", source="chowdhery2022palm"
+    reason="a parallel block (feed-forward beside attention) with experts is not modelled", source="chowdhery2022palm"
 )
 def experts_follow_attention(experts, parallel_block):
     """Experts read what attention has written."""
