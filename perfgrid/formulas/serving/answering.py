@@ -10,9 +10,10 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.axes import at
 
-from .arrivals import ARRIVALS, moments
+from .arrivals import ARRIVALS
 from .batching import NODES
 from .distributions import answer, mixed, packed, unpacked
+from .met_iterations import moments
 from .tabulated import at_batch
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
@@ -101,47 +102,102 @@ def cut(longest, mean, square, cube):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def row_growth(busy_share, prompt_load, hold_time, step_under_way, request_rate, dp, lockstep_ranks, pp, turn_share):
+def held_steps_share(busy_share, step_under_way, pp, met_added_time):
+    """Part q of the steps of an answer that prompts hold up."""
+    return xp.minimum(busy_share / (1 - busy_share) * step_under_way * pp / met_added_time, 0.99)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def held_steps_persistence(held_steps_share, step_under_way, pp, request_rate, dp, lockstep_ranks):
+    """How much more likely a step is held up behind one that is than behind one that is not, d = 1 - s/q.
+
+    Of a chain of two states: behind a step alone prompts have come with the chance s = 1 - exp(-r·T).
+    """
+    come = -xp.expm1(-request_rate / dp * lockstep_ranks * step_under_way * pp)
+    return xp.minimum(xp.maximum(1 - come / held_steps_share, 0.0), 0.98)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def row_growth(
+    busy_share,
+    prompt_load,
+    held_steps_share,
+    held_steps_persistence,
+    turn_share,
+    met_added_time,
+    hold_time,
+    prompts_beside_steps,
+    added_variation,
+):
     """Time of prompts in a row that hold up steps over that of those that come first, as an answer meets them.
 
-    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of others, which share an iteration,
-    (1 - q)·(1 + d)/(1 - d) where a part q of the iterations holds prompts, with d more likely behind one that does.
+    It is 1/(1 - u)² of prompts that are computed in turn, as more come meanwhile. Of iterations that others share, a
+    chain of two states, (1 - q)·(1 + d)/(1 - d) of one of them, and what their times vary.
     """
-    turn, u = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2, busy_share
-    step = step_under_way * pp
-    part = xp.minimum(u / (1 - u) * step / hold_time, 0.999)
-    rate = request_rate / dp * lockstep_ranks
-    more = xp.exp(-rate * step) * -xp.expm1(-rate * hold_time)
-    return turn_share * turn + (1 - turn_share) * (1 - part) * (1 + more) / (1 - more)
+    turn = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2
+    more = held_steps_persistence
+    chain = (1 - held_steps_share) * (1 + more) / (1 - more) + added_variation * turn
+    chain = chain * met_added_time / hold_time
+    turn = xp.where(prompts_beside_steps > 0, xp.minimum(turn, chain), turn)
+    return turn_share * turn + (1 - turn_share) * chain
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def hold_behind(
+def rows_behind(
     prompt_load,
     hold_time,
     rate_first_time,
     mean_prefill_ratio,
+    request_rate,
+    dp,
+    lockstep_ranks,
     prefill_moment,
+    free_sojourn,
     free_wait,
-    free_wait_deviation,
+    prompt_part,
     longest_row,
+    prompts_beside_steps,
+    met_added_time,
+    held_steps_share,
+    held_steps_persistence,
 ):
-    """Mean time of the prompts in a row behind its own by which the steps of a request come later."""
-    holds, (second, _, _) = prompt_load / (1 - prompt_load), moments(prefill_moment)
-    row = hold_time * second / (1 - prompt_load) ** 2
-    own = rate_first_time * mean_prefill_ratio
-    mean = free_wait + own
-    square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
-    y = longest_over_mean(longest_row, holds * mean, holds * mean * row + holds**2 * square)
-    return holds * mean * (1 - xp.exp(-y))
+    """Time of the prompts in a row behind its own by which the steps of a request come later, by statistic.
+
+    Where prompts are computed beside steps, its first one is held up with the chance h that others have come while its
+    own prompt was computed. A chain of two states that begins like that has (h - q)/(1 - d) more of one than else.
+    """
+    second, third, _ = moments(prefill_moment)
+    later = 1 / (1 - prompt_load)
+    row = hold_time * second * later**2  # second moment over the first, and third
+    rows = hold_time**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
+    mean, variance, cube = unpacked(free_sojourn)
+    own = prompt_load * later
+    behind, square, cube = cut(
+        longest_row,
+        own * mean,
+        own * mean * row + own**2 * (variance + mean**2),
+        own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
+    )
+    more = held_steps_persistence
+    own_time = rate_first_time * mean_prefill_ratio
+    waiting = at(free_wait, statistic="mean") * xp.minimum(prompt_part, 1.0)
+    come = -xp.expm1(-request_rate / dp * (lockstep_ranks * own_time + waiting))
+    beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_added_time
+    mixed_iterations = prompts_beside_steps > 0
+    return packed(
+        xp.where(mixed_iterations, beside, behind),
+        xp.where(mixed_iterations, beside**2, square - behind**2),
+        xp.where(mixed_iterations, 2 * beside**3, cube - 3 * behind * square + 2 * behind**3),
+    )
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def free_answer(answering_step_time, decode_steps, busy_share, hold_behind, crowd_answer):
+def free_answer(answering_step_time, decode_steps, busy_share, rows_behind, crowd_answer):
     """Mean time of an answer after its first token if it found a place, at most that on a full replica."""
     number = xp.maximum(decode_steps, 1.0)
     holds = busy_share / (1 - busy_share)
-    return xp.minimum(answering_step_time * (number + holds * (number - 1)) + hold_behind, crowd_answer)
+    behind = at(rows_behind, statistic="mean")
+    return xp.minimum(answering_step_time * (number + holds * (number - 1)) + behind, crowd_answer)
 
 
 @formula(unit="s", source="kwon2023vllm")
@@ -157,11 +213,10 @@ def rate_free_answer_time(
     batch_gain,
     decode_steps,
     busy_share,
-    prompt_load,
     row_growth,
     hold_time,
     prefill_moment,
-    free_sojourn,
+    rows_behind,
     longest_row,
     crowd_answer,
     admission_time,
@@ -172,17 +227,8 @@ def rate_free_answer_time(
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
     """
     u, prompt, (second, third, _) = busy_share, hold_time, moments(prefill_moment)
-    holds, later = u / (1 - u), 1 / (1 - prompt_load)
-    row = prompt * second * later**2  # second moment over the first, and third
-    rows = prompt**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
-    mean, variance, cube = unpacked(free_sojourn)
-    own = prompt_load * later
-    behind, square, cube = cut(  # prompts in a row behind its own
-        longest_row,
-        own * mean,
-        own * mean * row + own**2 * (variance + mean**2),
-        own * mean * rows + 3 * own**2 * row * (variance + mean**2) + own**3 * (cube + 3 * variance * mean + mean**3),
-    )
+    holds = u / (1 - u)
+    behind, waiting, skewed = unpacked(rows_behind)
     root = xp.sqrt(row_growth)
     _, two, three = cut(
         longest_row,
@@ -194,9 +240,6 @@ def rate_free_answer_time(
     number = xp.maximum(decode_steps, 1.0)
     steps, met = answering_step_time * number, holds * answering_step_time * (number - 1)
     varying = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(batch_gain)
-    waiting = square - behind**2
-    skewed = cube - 3 * behind * square + 2 * behind**3
-
     shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
     room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
     spread = xp.maximum(varying + met * two + waiting, room)

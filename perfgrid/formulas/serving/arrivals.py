@@ -15,7 +15,8 @@ from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
 from .batching import NODES
-from .distributions import added, normal_density, normal_share, packed
+from .distributions import added, mixed, normal_density, normal_share, packed, unpacked
+from .met_iterations import moments, own_prefill
 from .pipeline_groups import log_slopes
 from .tabulated import at_batch
 
@@ -45,11 +46,6 @@ def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
 def prompt_servers(lockstep_ranks, random_routing):
     """Replicas in lockstep that share a queue of prompts: all, unless a router sends prompts to any of them."""
     return xp.where(random_routing, 1.0, lockstep_ranks)
-
-
-def moments(prefill_moment):
-    """The second, third and fourth of them."""
-    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
 
 
 def prompt_queue(load, servers, time, second, third, fourth):
@@ -113,9 +109,9 @@ def arrival_dispersion(prompt_load, prefill_moment, output_variation, places, pr
 
 
 @formula(unit="1", source="little1961")
-def replica_sequences(running_batch, dp):
-    """Sequences that run on a replica, on average."""
-    return running_batch / dp
+def replica_sequences(met_batch, occupied_share):
+    """Sequences that run on a replica, on average; at low rates fewer than one."""
+    return met_batch * occupied_share
 
 
 @formula(unit="1", source="little1961")
@@ -188,21 +184,6 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
-def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0):
-    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
-
-    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each.
-    """
-    own = first_time * mean_prefill_ratio
-    second, third, _ = moments(prefill_moment)
-    alone = own - others * other
-    return (
-        own,
-        alone**2 * (second - 1) + others * second * other**2,
-        alone**3 * (third - 3 * second + 2) + others * third * other**3,
-    )
-
-
 def by_arrival(own, *waits):
     """The times from arrival to the end of the own prefill, after the wait of each kind of arrival."""
     return table("arrival", **{kind: packed(*added(wait, own)) for kind, wait in zip(ARRIVALS, waits, strict=True)})
@@ -236,90 +217,110 @@ def wait_for_step(step, hold):
     return added((step / 2, step**2 / 12, 0.0 * step**3), spread_evenly(hold))
 
 
-@formula(unit="s", source="kleinrock1975queueing")
-def free_wait(
-    prompting_time_share,
+def further_iterations(prompts, some, part, own, fixed):
+    """Three moments of the time of iterations that a prompt needs because others come first, of so much each.
+
+    ``prompts``: their mean number, of which there are any with the chance ``some``, ``part`` of an iteration each.
+    Where there are, they are exponentially distributed. The own prompt leaves a gap of own - part in its last
+    iteration: the first further one comes with the chance exp(-gap/mean), each other one with exp(-1/mean).
+    """
+    mean = xp.maximum(prompts * part / some, 1e-3)
+    first = some * xp.exp(-xp.maximum(own - part, 0.0) / mean)
+    rare = xp.minimum(first, 1.0) * (1 - xp.minimum(first, 1.0))
+    return fixed * first / (1 - xp.exp(-1 / mean)), fixed**2 * rare, fixed**3 * rare * (1 - 2 * first)
+
+
+@formula(unit="s", source="kleinrock1975queueing, agrawal2024sarathi")
+def step_wait(
+    step_under_way,
+    rate_held_time,
+    queued_iteration_time,
+    request_rate,
+    dp,
+    lockstep_ranks,
+    prompt_part,
+    own_iterations,
+    iteration_fixed_time,
+):
+    """Wait of a request that meets a step alone, by statistic: for its end, and for prompts that came in it before."""
+    before = request_rate / dp / lockstep_ranks * step_under_way / 2
+    further = further_iterations(
+        before, 1 - xp.exp(-before), prompt_part, at(own_iterations, whose="own"), iteration_fixed_time
+    )
+    queued = (at(queued_iteration_time, whose="own"), 0.0, 0.0)
+    return packed(*added(wait_for_step(step_under_way, rate_held_time), queued, further))
+
+
+@formula(unit="s", source="kleinrock1975queueing, agrawal2024sarathi")
+def prompts_wait(
     prompting_iteration_time,
     iteration_moment,
     prompt_load,
     prompt_servers,
     prompt_slot_time,
     prefill_moment,
-    step_under_way,
-    rate_held_time,
+    prompts_ahead,
+    prompt_part,
+    own_iterations,
+    iteration_fixed_time,
     queued_iteration_time,
-    idle_share,
-):
-    """Mean wait before its prefill of a request that finds a place: for an iteration, and for other prompts."""
-    iteration, _, _ = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    queue, _, _ = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
-    steps = (1 - prompting_time_share) * (1 - idle_share) * step_under_way / 2
-    others = 1 - (1 - prompting_time_share) * idle_share
-    held = rate_held_time + queued_iteration_time
-    return steps + others * held + prompting_time_share * (iteration + queue)
-
-
-@formula(unit="s", source="kleinrock1975queueing")
-def free_wait_deviation(
-    free_wait,
-    prompting_time_share,
-    prompting_iteration_time,
-    iteration_moment,
-    prompt_load,
-    prompt_servers,
-    prompt_slot_time,
-    prefill_moment,
-    step_under_way,
     rate_held_time,
-    queued_iteration_time,
-    idle_share,
 ):
-    """Standard deviation of this wait: of each kind of arrival, and between their means."""
-    queued = (queued_iteration_time, 0.0, 0.0)
-    step, share = added(wait_for_step(step_under_way, rate_held_time), queued), prompting_time_share
+    """Wait of a request that meets an iteration with prompts, by statistic: for its end, and for prompts before it.
+
+    Those of the queue take their part of full iterations each, ends of which its own prompt has to meet.
+    """
     iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
     queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
-    prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
-    alone = (1 - share) * (1 - idle_share)
-    own = alone * step[1] + share * prompts[1]
-    squares = alone * step[0] ** 2 + share * prompts[0] ** 2
-    return xp.sqrt(own + xp.maximum(squares - free_wait**2, 0.0))
+    left = prompts_ahead * prompt_slot_time
+    prompts = prompts_ahead + queue[0] / prompt_slot_time
+    some = 1 - (1 - prompt_load) * xp.exp(-prompts_ahead)
+    mean, *rest = further_iterations(prompts, some, prompt_part, at(own_iterations, whose="own"), iteration_fixed_time)
+    shared = prompts * prompt_part * iteration_fixed_time  # which their part of an iteration has
+    waits = (
+        iteration,
+        queue,
+        (left, left**2, 2 * left**3),
+        (mean - shared, *rest),
+        (at(queued_iteration_time, whose="some"), 0.0, 0.0),
+    )
+    return packed(*added(*waits, spread_evenly(rate_held_time)))
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def free_wait(prompting_time_share, idle_share, step_wait, prompts_wait):
+    """Wait before its prefill of a request that finds a place, by statistic."""
+    alone = 1 - prompting_time_share
+    parts = [
+        (alone * idle_share, 0.0, 0.0, 0.0),
+        (alone * (1 - idle_share), *unpacked(step_wait)),
+        (prompting_time_share, *unpacked(prompts_wait)),
+    ]
+    return packed(*mixed(parts))
 
 
 @formula(unit="s", source="kleinrock1975queueing")
 def rate_prefill_sojourn(
-    prompt_load,
-    prompt_servers,
-    prompt_slot_time,
-    prompting_iteration_time,
-    iteration_moment,
-    prefill_moment,
-    step_under_way,
-    rate_held_time,
-    queued_iteration_time,
+    step_wait,
+    prompts_wait,
     crowd_wait,
     load_fraction,
     holding_variation,
     server_places,
     rate_first_time,
     mean_prefill_ratio,
+    prefill_moment,
     met_other_prompts,
     met_further_time,
     occupied_share,
+    lockstep_ranks,
 ):
-    """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
-
-    An iteration ends at any time after an arrival; beyond it, prompts wait that had no room in it.
-    """
+    """Time of a request from its arrival to the end of its prefill, by arrival and statistic."""
     square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, server_places)
     spread = crowd_wait * xp.sqrt(square)
-    queued = (queued_iteration_time, 0.0, 0.0)
-    step = added(wait_for_step(step_under_way, rate_held_time), queued)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    queue = prompt_queue(prompt_load, prompt_servers, prompt_slot_time, *moments(prefill_moment))
-    iteration = rest_of(prompting_iteration_time, *moments(iteration_moment))
-    prompts = added(iteration, queue, queued, spread_evenly(rate_held_time))
-    others, other = occupied_share * met_other_prompts, met_further_time * mean_prefill_ratio
-    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other)
-    nothing = [0.0 * one for one in step]
-    return by_arrival(own, nothing, step, prompts, crowd)
+    others = occupied_share * met_other_prompts * lockstep_ranks
+    other = met_further_time * mean_prefill_ratio
+    own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other, lockstep_ranks)
+    step = unpacked(step_wait)
+    return by_arrival(own, [0.0 * one for one in step], step, unpacked(prompts_wait), crowd)

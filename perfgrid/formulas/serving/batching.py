@@ -164,10 +164,13 @@ def rate_served_rate(request_rate, largest_request_rate):
     return xp.minimum(request_rate, largest_request_rate)
 
 
-@formula(unit="1/s", source="little1961")
-def largest_request_rate(request_capacity):
-    """Requests per second that the tabulated batches serve at most."""
-    return largest(request_capacity, "load")
+@formula(unit="1/s", source="little1961, baccelli1995saturation")
+def largest_request_rate(request_capacity, random_arrivals):
+    """Requests per second that the tabulated batches serve at most; of random arrivals those of the largest batch.
+
+    A queue that has grown takes all places, whatever fewer sequences would be served (Baccelli and Foss 1995).
+    """
+    return xp.where(random_arrivals > 0, at(request_capacity, load=NODES[-1]), largest(request_capacity, "load"))
 
 
 @alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
@@ -193,9 +196,10 @@ def rate_load_fraction(request_rate, largest_request_rate):
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",
              others={"run": "full_batch", (*ENDLESS, "clients"): "LABEL_tabulated_batch"})  # fmt: skip
-def rate_running_batch(met_batch, occupied_share, dp):
-    """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
-    return met_batch * occupied_share * dp
+def rate_running_batch(served_rate, decode_steps, loaded_step_time, first_time, mean_prefill_ratio, most_sequences):
+    """Sequences that run at the same time, over all replicas, on average: their rate times the time under way."""
+    under_way = decode_steps * loaded_step_time + first_time * mean_prefill_ratio
+    return xp.minimum(served_rate * under_way, most_sequences)
 
 
 @formula(unit="1", source="agrawal2024sarathi")

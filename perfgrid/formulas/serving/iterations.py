@@ -129,9 +129,9 @@ def alone_rounds(round_prompts, prompts_of_a_round):
     return round_prompts / prompts_of_a_round
 
 
-def gathered(prompts, ranks, variation, room):
+def gathered(prompts, ranks, ratio, weight, room):
     """Prompts of the busiest of so many ranks that an iteration computes, in mean lengths: as it has room for them."""
-    return xp.minimum(most_prompts(prompts, ranks, variation), room)
+    return xp.minimum(most_prompts(prompts, ranks, ratio, weight), room)
 
 
 def part_of_iterations(each_step, stops):
@@ -139,17 +139,19 @@ def part_of_iterations(each_step, stops):
     return xp.minimum(each_step / (1 + stops * each_step), MOST_ROUNDS)
 
 
-def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stops):
+def iterations_with_prompts(begin, come, hit, prompts, held, places, apart, stops, groups=1.0):
     """Parts of the iterations that hold prompts of one place, and of any; a place is a group of a replica.
 
     New prompts come to an iteration with the chance B (``begin``), k of them (``come``) to h places (``hit``). A place
     computes at most m (``held``) of its k/h prompts at once. Of a prompts in each step of n places, one place has some
     in a/(n·min(k/h, m)) iterations, and any has in 1 - (1 - B)·(1 - f)^g: f = a/n·(1/m - h/k) are the iterations that
     prompts need beyond their first, in g places independently (``apart``). With ``stops`` a place takes no step then.
+    They follow each other through a pipeline, in one of its rounds, unless its ``groups`` have no place for those of
+    another.
     """
     each = xp.maximum(come / hit, 1.0)
     own = part_of_iterations(prompts / places / xp.minimum(each, held), stops)
-    further = part_of_iterations(prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
+    further = part_of_iterations(groups * prompts / places * xp.maximum(1 / held - 1 / each, 0.0), stops)
     none = xp.log1p(-xp.minimum(begin, MOST_ROUNDS)) + apart * xp.log1p(-further)
     return own, xp.maximum(-xp.expm1(none), own)
 
@@ -191,7 +193,9 @@ def prompting_shares(
     begin = -xp.expm1(apart * xp.log1p(-part_of_iterations(alone, stops)))
     come = round_prompts / alone_rounds
     hit = hit_places(come, places)
-    own, some = iterations_with_prompts(begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops)
+    own, some = iterations_with_prompts(
+        begin, come, hit, round_prompts, held_prompts, places, apart_ranks, stops, batch_groups
+    )
     return table("whose", own=own, some=some)
 
 
@@ -216,7 +220,8 @@ def rate_prompting_rounds(
     mean_prefill_ratio,
     lockstep_ranks,
     apart_ranks,
-    prompt_variation,
+    prompt_ratio,
+    length_weight,
     prompt_room,
     mixed_iterations,
     going_on,
@@ -234,7 +239,7 @@ def rate_prompting_rounds(
     share = even_prompting_rounds
     rate = round_prompts / (decode_step_time + share * added)
     for _ in range(RATE_STEPS):
-        some = gathered(round_prompts / share, lockstep_ranks, prompt_variation, prompt_room)
+        some = gathered(round_prompts / share, lockstep_ranks, prompt_ratio, length_weight, prompt_room)
         more = xp.maximum(some / prefill_sequences, 1.0)
         longer = added * (1 + further_share * (more - 1))
         short, long = -xp.expm1(-rate * decode_step_time), xp.exp(-rate * (beside + longer))
@@ -257,11 +262,27 @@ def prompt_room(prompt_budget, computed_prompt_tokens, chunked_prompts):
 
 @alternative(of="crowding", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
              others={ONE_BATCH: 1.0})  # fmt: skip
-def rate_crowding(prompting_rounds, round_prompts, prefill_sequences, lockstep_ranks, prompt_variation, prompt_room):
-    """Prompts of the busiest replica over those of an iteration: more come in a longer one."""
-    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_variation, prompt_room)
-    full = only("load", NODES[-1])
-    return xp.maximum(come / prefill_sequences, 1.0) * (1 - full) + full
+def rate_crowding(
+    prompting_rounds,
+    round_prompts,
+    prefill_sequences,
+    lockstep_ranks,
+    prompt_ratio,
+    length_weight,
+    prompt_room,
+    prompts_of_a_round,
+    batch_groups,
+    prompts_beside_steps,
+):
+    """Prompts of the busiest replica over those of an iteration: more come in a longer one.
+
+    Where all places are taken they fall to all groups of a pipeline, which wait for the one with most beside its steps.
+    """
+    come = gathered(round_prompts / prompting_rounds, lockstep_ranks, prompt_ratio, length_weight, prompt_room)
+    most = gathered(prompts_of_a_round, lockstep_ranks * batch_groups, prompt_ratio, length_weight, prompt_room)
+    full = only("load", NODES[-1]) * xp.where(batch_groups > 1, prompts_beside_steps, 0.0)
+    last = only("load", NODES[-1]) - full
+    return xp.maximum((come * (1 - full) + most * full) / prefill_sequences, 1.0) * (1 - last) + last
 
 
 @formula(unit="1", source="little1961")

@@ -117,10 +117,23 @@ def serving_software_runs_on_device(vendor_support):
     return vendor_support > 0
 
 
-@formula(unit="1", source="gray2019cudagraphs")
-def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, moe_exchanges):
-    """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning."""
-    kernels = counted(at(in_pass(kernels_time, "prefill"), resource="launch"), launch_overhead)
+@formula(unit="1", source="gray2019cudagraphs, zheng2024sglang")
+def prefill_launches(
+    kernels_time,
+    decode_attention_time,
+    decode_mixer_time,
+    mixer_layers,
+    mixed_iterations,
+    launch_overhead,
+    tp_all_reduces,
+    moe_exchanges,
+):
+    """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning.
+
+    The host launches the attention of prompts and of the steps beside them as one operation.
+    """
+    beside = mixed_iterations * (decode_attention_time + mixer_layers * decode_mixer_time)
+    kernels = counted(at(in_pass(kernels_time, "prefill") - beside, resource="launch"), launch_overhead)
     return kernels + tp_all_reduces + 2 * moe_exchanges
 
 
@@ -169,12 +182,13 @@ def LABEL_started_passes(prompt_ratio, length_weight, computed_prompt_tokens, pr
 
 
 @formula(unit="s", source="narayanan2021, agrawal2024sarathi")
-def prefill_time(pass_time, prefill_rounds, started_passes, stage_share):
+def prefill_time(pass_time, prefill_rounds, started_passes, begun_pass_time, stage_share):
     """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts.
 
-    What is left for the last pass of a prompt costs its tokens and, where that is not filled, as much as a step.
+    What is left for the last pass of a prompt costs its tokens and, where that is not filled, as much as a step, or as
+    any pass with so few tokens.
     """
-    started = started_passes * in_pass(pass_time, "decode")
+    started = xp.maximum(started_passes * in_pass(pass_time, "decode"), begun_pass_time)
     return in_pass(pass_time, "prefill") * prefill_rounds + started * stage_share
 
 

@@ -13,7 +13,7 @@ from perfgrid.engine.graph.registry import alternative, alternatives, constraint
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .batching import FIXED, MOVING, NODES
-from .latency import in_pass
+from .latency import WHOLE, in_pass
 
 COUNT = INNER.size("length")
 UNIFORM, UNIFORM_WEIGHTS = np.polynomial.legendre.leggauss(COUNT)
@@ -168,6 +168,20 @@ def further_prompts_ratio(prefill_share, prompt_room, prefill_sequences):
         time_of_tokens(x, prefill_share, square * x) for x in (prefill_sequences, 2 * prefill_sequences, most)
     )
     return table("further", twice=twice - own, full=full - own)
+
+
+@formula(unit="s", source="williams2009roofline, agrawal2024sarathi")
+def begun_pass_time(
+    prompt_ratio, length_weight, prefill_share, prefill_chunk_tokens, cp, computed_prompt_tokens, pass_time
+):
+    """Time that the last of several passes of a prompt takes beyond the part of a full one that its tokens are."""
+    parts = computed_prompt_tokens / (prefill_chunk_tokens * cp)
+    passes = xp.maximum(parts, 1.0)  # of the mean prompt, whose time the shares are of
+    tokens = prompt_ratio * parts
+    before = xp.maximum(xp.ceil(tokens * (1 - WHOLE)), 1.0) - 1
+    last = xp.minimum(tokens - before, 1.0) / parts
+    beyond = xp.where(before > 0, xp.maximum(time_of_tokens(last, prefill_share, 0.0) - last, 0.0), 0.0)
+    return total(beyond * length_weight, "length") * passes * of_prompt(pass_time)
 
 
 # ---- what lengths make of means -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ without a prompt go on with their steps beside those that have one.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, only, table
+from perfgrid.formulas.axes import INNER, at, only, table
 
 from .batching import FIXED, MOVING, QUEUED
 
@@ -52,15 +52,40 @@ def largest_count(mean, ranks):
     return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks) + skewed, found)
 
 
-def most_prompts(prompts, ranks, variation):
+def come_where_some(prompts):
+    """Mean of a Poisson number that is so large where it is not 0, m/(1 - exp(-m)): an equation, by Newton's rule."""
+    more = xp.maximum(prompts - 1, 0.0)
+    mean = xp.maximum(more * (2 + more) / (1 + more), 1e-3)
+    for _ in range(2):
+        none = xp.exp(-mean)
+        mean = xp.maximum(mean - (mean - prompts * (1 - none)) / (1 - prompts * none), 1e-3)
+    return mean
+
+
+def longest_of(number, ratio, weight):
+    """The longest of a Poisson number of lengths where there is any, over the mean one.
+
+    With m of them on average, none is longer than what a part F of all is not with the chance exp(-m·(1 - F)).
+    """
+    found, part, before = 0.0, 0.0, xp.exp(-number)
+    none = before
+    for label in INNER.labels["length"]:
+        part = part + at(weight, length=label)
+        until = xp.exp(-number * xp.maximum(1 - part, 0.0))
+        found, before = found + at(ratio, length=label) * (until - before), until
+    return found / (1 - none)
+
+
+def most_prompts(prompts, ranks, ratio, weight):
     """Prompts of the one of n ranks that has most of them, in mean lengths; there is at least one.
 
-    They fall to ranks where answers have ended, as balls into bins, and are of different lengths: of a sum of k of them
-    the deviation is v/sqrt(k) of its mean, and the less ranks have so many the more there are.
+    They fall to ranks where answers have ended, as balls into bins, and are of different lengths: a sum of k of them
+    varies by 1/sqrt(k) of that, and the less ranks have so many the more there are.
     """
-    count = xp.maximum(largest_count(prompts / ranks, ranks), 1.0)
+    come = come_where_some(prompts)
+    count = xp.maximum(largest_count(come / ranks, ranks) / -xp.expm1(-come), 1.0)
     alike = xp.maximum(xp.minimum(prompts, ranks), 1.0) ** (1 / count)
-    longest = 1 + variation * most_above(alike) / xp.sqrt(count)
+    longest = 1 + xp.maximum(longest_of(come_where_some(alike), ratio, weight) - 1, 0.0) / xp.sqrt(count)
     return xp.where(ranks > 1, count * longest, prompts / ranks)
 
 
@@ -74,9 +99,9 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
 
 
 @formula(unit="1", source="hartley1954")
-def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep, prompt_variation):
+def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep, prompt_ratio, length_weight):
     """Prompts of the replica in lockstep that has most, in mean lengths, in an iteration that holds some."""
-    spread = most_prompts(prompts_of_an_iteration, lockstep_ranks, prompt_variation)
+    spread = most_prompts(prompts_of_an_iteration, lockstep_ranks, prompt_ratio, length_weight)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_of_an_iteration / lockstep_ranks, 1.0), spread)
 
 

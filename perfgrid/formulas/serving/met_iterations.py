@@ -5,10 +5,10 @@ Tables by load are read at the batch that random arrivals meet (`tabulated`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import at, table, total
 
 from .batching import NODES, ONE_BATCH
-from .latency import in_pass
+from .latency import WHOLE, in_pass
 from .requests import LEAST_BUDGET
 from .tabulated import at_batch
 
@@ -21,13 +21,18 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 
 @formula(unit="s", source="yu2022orca")
-def lone_first_time(prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time):
+def lone_first_time(
+    prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time, decode_step_time, going_on
+):
     """Time of the iterations that compute a prompt, by load.
 
-    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep.
+    The last one of a prompt, which it does not fill, lasts as long as those of other replicas in lockstep, which are
+    met the more often the longer they are.
     """
-    last = started_passes * xp.minimum(prompting_rounds, 1.0) * (1 - 1 / lockstep_ranks)
-    return prefill_time + last * crowded_added_time
+    rounds = xp.minimum(prompting_rounds, 1.0)
+    with_prompts = rounds * (going_on * decode_step_time + crowded_added_time)
+    others = with_prompts / (with_prompts + (1 - rounds) * decode_step_time)
+    return prefill_time + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -141,10 +146,39 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
     return xp.maximum(room - met_batch / pp * step_tokens, LEAST_BUDGET * room)
 
 
-@formula(unit="s", source="agrawal2024sarathi")
-def prompting_iteration_time(met_added_time, step_under_way, prompts_beside_steps, pp):
-    """Time of an iteration with prompts that arrivals meet, through all stages."""
-    return met_added_time + prompts_beside_steps * step_under_way * pp
+@formula(unit="1", source="agrawal2024sarathi")
+def met_going_on(prompts_beside_steps, lockstep_ranks, met_added_time, step_under_way, rate_first_time, own_iterations):
+    """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any.
+
+    An iteration lasts a part of the time to the own first token, of which prompts add what no steps take.
+    """
+    iteration = rate_first_time / at(own_iterations, whose="own")
+    without = (iteration - met_added_time) / xp.maximum(step_under_way, 1e-9)
+    without = xp.where(lockstep_ranks > 1, xp.minimum(xp.maximum(without, 0.0), 1.0), 0.0)
+    return prompts_beside_steps + (1 - prompts_beside_steps) * without
+
+
+@formula(unit="1", source="narayanan2021")
+def away_share(met_batch, pp):
+    """Part of the other groups of a pipeline that are under way, so that an arrival has to wait for one of them."""
+    return xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
+
+
+def blocked_times(added, step, beside, pp):
+    """Times for which an iteration with prompts lets no group begin: where one is free for it, and where none is.
+
+    The first stage is free after a p-th of it. Groups before it come out of the last stage at the pace of steps, a p-th
+    of a step apart, and the next one is itself.
+    """
+    whole = added + beside * step * pp
+    return whole / pp, xp.maximum(whole - (pp - 1) * step, whole / pp)
+
+
+@formula(unit="s", source="agrawal2024sarathi, narayanan2021")
+def prompting_iteration_time(met_added_time, step_under_way, met_going_on, pp, away_share):
+    """Time for which an iteration with prompts lets no other begin: of a pipeline, until a group is free for one."""
+    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
+    return (1 - away_share) * first + away_share * later
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -159,28 +193,140 @@ def added_share(met_added_time, prompting_iteration_time):
     return met_added_time / prompting_iteration_time
 
 
-@formula(unit="s", source="vllm2026async")
-def queued_iteration_time(step_under_way, busy_share, rounds_ahead):
-    """Time of the iteration that is already put together while another one runs, where the host works ahead."""
-    return rounds_ahead * step_under_way / (1 - busy_share)
+@formula(unit="1", source="vllm2026async")
+def prompts_follow(
+    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, request_rate, dp, lockstep_ranks
+):
+    """Chance that the iteration put together ahead holds prompts, by the one that runs: ``own`` steps alone, ``some``.
 
-
-@formula(unit="1", source="kleinrock1975queueing, narayanan2021")
-def iteration_moment(prefill_moment, added_share, pp, met_batch):
-    """Moments of the time of an iteration with prompts about zero over powers of its mean, by moment, as it is met.
-
-    Only what prompts add varies with their lengths: E(a + b·Y)^k with a + b = 1 and Y of mean 1. Of a pipeline the
-    first stage is free after a p-th of it. The next group begins then or, if all are under way, has to come back from
-    the last stage first: of the time L one p-th is of a wait of L/p, the rest of one of L·(1 - 1/p).
+    What it holds has come before that one began, and so goes with the part q of all iterations that hold prompts,
+    unless one of m prompts under way goes on, each of which is in n iterations: with the chance 1 - (1/n)^m.
     """
-    b, a = added_share, 1 - added_share
-    second, third, fourth = (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
-    away = xp.where(pp > 1, xp.minimum(xp.maximum(met_batch - 1, 0.0) / xp.maximum(pp - 1, 1.0), 1.0), 0.0)
-    first, later = 1 / pp, 1 - 1 / pp
-    return table(
-        "moment",
-        second=(first**2 + away * later**2) * (a**2 + 2 * a * b + b**2 * second),
-        third=(first**3 + away * later**3) * (a**3 + 3 * a**2 * b + 3 * a * b**2 * second + b**3 * third),
-        fourth=(first**4 + away * later**4)
-        * (a**4 + 4 * a**3 * b + 6 * a**2 * b**2 * second + 4 * a * b**3 * third + b**4 * fourth),
+    prompting = prompting_time_share / prompting_iteration_time
+    share = prompting / (prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9))
+    passes = at(own_iterations, whose="own")
+    prompts = xp.maximum(request_rate / dp * lockstep_ranks * passes / prompting, 1.0)
+    goes_on = -xp.expm1(-prompts * xp.log(passes))
+    return table("whose", own=share * (1 - goes_on), some=goes_on + (1 - goes_on) * share)
+
+
+@formula(unit="s", source="vllm2026async")
+def queued_iteration_time(step_under_way, met_added_time, met_going_on, prompts_follow, rounds_ahead):
+    """Time of the iteration that is put together while another one runs, by that, where the host works ahead."""
+    step = step_under_way
+    return rounds_ahead * (step + prompts_follow * (met_added_time - (1 - met_going_on) * step))
+
+
+# ---- prompts ahead --------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prompt_part(computed_prompt_tokens, iteration_room):
+    """Tokens of a prompt over those for which an iteration has room."""
+    return computed_prompt_tokens / iteration_room
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def own_iterations(prompt_ratio, length_weight, computed_prompt_tokens, prompt_budget, chunked_prompts, rounds_ahead):
+    """Iterations that compute a prompt behind no other, ``own``, and prompts that one of them leaves over, ``some``.
+
+    A prompt of x iterations is in n = ceil(x) of them. They leave x - 1, x - 2 and so on; where the next one is put
+    together as well, x - 2, x - 3 and so on.
+    """
+    parts = computed_prompt_tokens / at(prompt_budget, load=NODES[len(NODES) // 2])
+    each = prompt_ratio * parts
+    passes = xp.where(chunked_prompts, xp.maximum(xp.ceil(each * (1 - WHOLE)), 1.0), 1.0)
+    own = total(passes * length_weight, "length")
+    leaving = xp.maximum(passes - 1 - rounds_ahead, 0.0)
+    left = total(leaving * (each - rounds_ahead - (leaving + 1) / 2) * length_weight, "length")
+    return table("whose", own=own, some=left / own / parts)
+
+
+@formula(unit="1", source="kleinrock1975queueing, agrawal2024sarathi")
+def prompts_ahead(own_iterations, lockstep_ranks):
+    """Prompts before an arrival in an iteration with prompts that are neither computed in it nor in the queue.
+
+    One of several ranks in lockstep takes an arrival that has none.
+    """
+    return at(own_iterations, whose="some") / lockstep_ranks
+
+
+@formula(unit="s", source="agrawal2024sarathi")
+def iteration_fixed_time(
+    step_under_way, prompts_beside_steps, met_added_time, met_further_time, met_other_prompts, lockstep_ranks, pp
+):
+    """Time of an iteration with prompts in a stage, however few they are."""
+    prompts = (1 + met_other_prompts * lockstep_ranks) * met_further_time
+    return prompts_beside_steps * step_under_way + xp.maximum(met_added_time - prompts, 0.0) / pp
+
+
+def number_spread(mean, ranks):
+    """Variance and third central moment of the prompts that others have in an iteration: a Poisson number of one rank.
+
+    The largest of several such numbers is one of two that follow each other (Anderson 1970).
+    """
+    part = mean - xp.floor(mean)
+    two = part * (1 - part)
+    return xp.where(ranks > 1, two, mean), xp.where(ranks > 1, two * (1 - 2 * part), mean)
+
+
+def own_prefill(first_time, mean_prefill_ratio, prefill_moment, others=0.0, other=0.0, ranks=1.0):
+    """Three moments of the time in which the own prompt of a request is computed, beside a random number of others.
+
+    ``first_time`` holds the mean number ``others`` of them, which take ``other`` each, of the busiest of ``ranks``.
+    """
+    own = first_time * mean_prefill_ratio
+    second, third, _ = moments(prefill_moment)
+    alone, (square, cube) = own - others * other, number_spread(others, ranks)
+    lengths, leaning = second - 1, third - 3 * second + 2
+    return (
+        own,
+        alone**2 * lengths + (others * lengths + square) * other**2,
+        alone**3 * leaning + (others * leaning + 3 * square * lengths + cube) * other**3,
     )
+
+
+def about_zero(square, cube):
+    """Second to fourth moment about zero of a time of mean 1, by the central ones; the fourth as of a gamma one."""
+    fourth = 3 * square**2 + 1.5 * cube**2 / xp.maximum(square, 1e-9)
+    return 1 + square, 1 + 3 * square + cube, 1 + 6 * square + 4 * cube + fourth
+
+
+@formula(unit="1", source="kleinrock1975queueing, anderson1970maxima")
+def added_variation(
+    met_added_time, met_further_time, met_other_prompts, lockstep_ranks, prefill_moment, own_iterations
+):
+    """Squared coefficient of variation of what prompts add to an iteration: of full ones of one prompt none."""
+    others = met_other_prompts * lockstep_ranks
+    _, square, _ = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
+    return square / (met_added_time * at(own_iterations, whose="own")) ** 2
+
+
+@formula(unit="1", source="kleinrock1975queueing, narayanan2021, anderson1970maxima")
+def iteration_moment(
+    prefill_moment,
+    met_added_time,
+    met_further_time,
+    met_other_prompts,
+    lockstep_ranks,
+    step_under_way,
+    met_going_on,
+    pp,
+    away_share,
+    prompting_iteration_time,
+):
+    """Moments of this time about zero over powers of its mean, by moment: what prompts add varies, and their number."""
+    others = met_other_prompts * lockstep_ranks
+    _, square, cube = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
+    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
+    found = []
+    for whole, part in ((first, 1 / pp), (later, 1.0)):
+        each = about_zero(square * (part / whole) ** 2, cube * (part / whole) ** 3)
+        found.append([(whole / prompting_iteration_time) ** n * one for n, one in enumerate(each, 2)])
+    names = ("second", "third", "fourth")
+    return table("moment", **{n: (1 - away_share) * x + away_share * y for n, x, y in zip(names, *found, strict=True)})
+
+
+def moments(prefill_moment):
+    """The second, third and fourth of them."""
+    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))

@@ -52,12 +52,6 @@ def expected_distinct(groups, draws):
 # ---- tensor parallelism ---------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning")
-def tier_short_step(nccl_step_latency):
-    """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
-    return at(nccl_step_latency, nccl_algorithm="ring", protocol="ll")
-
-
 def across(value, crosses):
     """The value of the tier that a group spans: of the network where it crosses scale-up domains."""
     return xp.where(crosses > 0, at(value, tier="scale_out"), at(value, tier="scale_up"))
@@ -81,13 +75,13 @@ def tp_nccl_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inve
 
 
 @formula(unit="s", source="nvidia2024customallreduce")
-def tp_direct_time(tp_message, tp_tier_ranks, ring_tier_latency, tp_tier_bandwidth, tier_kind, direct_collectives):
+def tp_direct_time(tp_message, tp_tier_ranks, nccl_step_latency, tp_tier_bandwidth, tier_kind, direct_collectives):
     """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, from their start.
 
     A step takes as long as with a message of few bytes: low-latency protocol and links passed.
     """
     inside, kind = at(tp_tier_ranks, tier="scale_up"), at(tier_kind, tier="scale_up")
-    step = at(ring_tier_latency, protocol="ll", tier="scale_up")
+    step = at(nccl_step_latency, nccl_algorithm="ring", protocol="ll", tier="scale_up")
     bandwidth = at(tp_tier_bandwidth, tier="scale_up") / 2
     one = one_shot_all_reduce(tp_message, inside, step, bandwidth)
     two = two_shot_all_reduce(tp_message, inside, step, bandwidth)

@@ -13,6 +13,7 @@ from perfgrid.formulas.axes import at, table
 
 from .batching import NODES, ONE_BATCH
 from .lockstep import random_excess
+from .tabulated import at_batch, slopes
 
 MOST_AMPLIFIED = 0.9  # of g·(p - 1): at 1 differences of even groups grow without bound, and p - 1/g takes over
 
@@ -43,6 +44,6 @@ def largest_group(even_step_growth, replica_batch, batch_groups, most_sequences,
 
 @alternative(of="decode_step_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
              others={ONE_BATCH: "even_step_time"})  # fmt: skip
-def rate_decode_step_time(even_step_time, even_step_growth, largest_group):
-    """Time of one decoding step of a batch: that of the largest group of a pipeline."""
-    return even_step_time * largest_group ** xp.maximum(even_step_growth, 0.0)
+def rate_decode_step_time(even_step_time, largest_group, node_batch):
+    """Time of one decoding step of a batch: that of the largest group of a pipeline, as of so many in all of them."""
+    return at_batch(node_batch * largest_group, even_step_time, slopes(even_step_time, node_batch), node_batch)

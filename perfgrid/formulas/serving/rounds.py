@@ -10,9 +10,10 @@ from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.axes import at, table
 
 from .admission import spread_evenly
-from .arrivals import by_arrival, moments, own_prefill
+from .arrivals import by_arrival
 from .clients import LOOP
 from .distributions import added, answer
+from .met_iterations import moments, own_prefill
 
 
 @formula(unit="1", source="little1961")

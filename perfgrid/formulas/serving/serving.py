@@ -57,7 +57,8 @@ def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead):
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
     """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
-    return front_end_time + free_wait + crowd_share * (crowd_wait - free_wait)
+    free = at(free_wait, statistic="mean")
+    return front_end_time + free + crowd_share * (crowd_wait - free)
 
 
 @formula(unit="1", source="little1961")

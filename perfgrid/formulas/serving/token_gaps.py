@@ -11,10 +11,11 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, total
 
-from .arrivals import moments
 from .batching import NODES, ONE_BATCH
 from .distributions import at_deviation, normal_deviation, normal_share, packed
 from .latency import in_pass
+from .lockstep import come_where_some
+from .met_iterations import moments
 from .percentiles import PERCENTILES, shape
 from .rounds import some_prompts
 
@@ -61,18 +62,9 @@ def gathered_prompts(crowding, prefill_sequences, load_weight):
 
 @formula(unit="1", source="little1961")
 def gathered_spread(gathered_prompts, prefill_moment):
-    """Tokens of these prompts over their mean, by statistic: a random number of them of different lengths.
-
-    Of a Poisson number of mean n there are m = n/(1 - exp(-n)) where there is one, an equation for n: Newton's rule.
-    """
-    more = gathered_prompts - 1
-    count = xp.maximum(more * (2 + more) / (1 + more), 1e-3)
-    for _ in range(2):
-        none = xp.exp(-count)
-        count = xp.maximum(count - (count - gathered_prompts * (1 - none)) / (1 - gathered_prompts * none), 1e-3)
+    """Tokens of these prompts over their mean, by statistic: a random number of them of different lengths."""
     second, third, _ = moments(prefill_moment)
-    mean, variance, cube = some_prompts(count, 1 / gathered_prompts, second, third)
-    return packed(mean, variance, cube)
+    return packed(*some_prompts(come_where_some(gathered_prompts), 1 / gathered_prompts, second, third))
 
 
 @formula(unit="1", source="agrawal2024sarathi")
