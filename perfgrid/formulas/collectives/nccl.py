@@ -28,7 +28,10 @@ NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITH
 FORMULAS = by_label(
     "library",
     {
-        f"{group}_gather_algorithm": ("1", "nccl2026tuning", f"Which algorithm runs all-gathers of {group}: the ring.")
+        f"{group}_gather_algorithm": (
+            *("1", "nccl2026tuning", f"Which algorithm runs all-gathers of {group}: the ring."),
+            CHOSEN,
+        )
         for group in GATHERING["GROUP"]
     },
     {"nccl": (NUMBERS[0],) * len(GATHERING["GROUP"])},
