@@ -134,7 +134,7 @@ def test_a_rate_that_no_design_serves_is_set_against_what_the_nearest_serves(tmp
     content = tomllib.loads(found.attrs["study"]) | {"outputs": ["arrival_limit", "arrivals_are_served"]}
     grid = pg.evaluate(build_study({k: v for k, v in content.items() if k != "best"}, "again"))
     assert not grid["arrivals_are_served"].any()
-    legal = grid["arrival_limit"].where(grid["batch_can_be_chosen"] & grid["stages_have_layers"])
+    legal = grid["arrival_limit"].where(grid["batch_can_be_chosen"] & grid["stages_have_layers"] & grid["where"])
     assert near["near_miss_limit"].item() == legal.max().item() < 50
     words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "4,8", "--rate", 50)
     done = perfgrid(*words, folder=tmp_path)

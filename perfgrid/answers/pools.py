@@ -65,6 +65,7 @@ def serve_pools(
     maximize: str | None = None,
     catalog: Catalog | str | Path | None = None,
     largest_load: float | str | None = None,
+    software: str | None = None,
 ) -> Pair:
     """The best pair of pools of together at most so many devices, for a rate of requests or a number of clients.
 
@@ -81,7 +82,7 @@ def serve_pools(
     devices = stated(devices, "devices", "devices")
     own_pools = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
     named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
-    asked = question(model, list(dict.fromkeys(named)), devices, topology, engine_named(engine, None), catalog)
+    asked = question(model, list(dict.fromkeys(named)), devices, topology, engine_named(engine, software), catalog)
     check_serves(asked)
     decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
