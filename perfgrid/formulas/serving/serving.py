@@ -154,9 +154,9 @@ def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
 @constraint(
     kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
 )
-def arrivals_are_served(load_fraction, random_arrivals):
-    """Requests that arrive at random come no faster than the largest batch serves them."""
-    return (load_fraction <= 1 + 1e-6) | (random_arrivals == 0)
+def arrivals_are_served(arrival_rate, arrival_limit):
+    """The arrival rate stays below the capacity of the largest batch."""
+    return arrival_rate <= arrival_limit * (1 + 1e-6)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
