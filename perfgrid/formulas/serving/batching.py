@@ -110,12 +110,15 @@ def LABEL_prefill_sequences(busiest_prompts, prompt_room):
 
 RANDOM = {"rate": 1.0, ONE_BATCH: 0.0}  # by batch_rule
 STATED = {STATES: 1.0, CHOSEN: 0.0}
+ARRIVE, SERVED = ({"rate": name, ONE_BATCH: 0.0} for name in ("request_rate", "largest_request_rate"))
 
 FORMULAS = alternatives(
     "batch_rule",
     {
         "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask.", STATED),
         "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate.", RANDOM),
+        "arrival_rate": ("1/s", "little1961", "Requests per second that arrive from outside.", ARRIVE),
+        "arrival_limit": ("1/s", "little1961", "Requests per second beyond which their queue grows.", SERVED),
     },
 )
 
