@@ -224,7 +224,7 @@ def further_iterations(prompts, some, part, own, fixed):
     Where there are, they are exponentially distributed. The own prompt leaves a gap of own - part in its last
     iteration: the first further one comes with the chance exp(-gap/mean), each other one with exp(-1/mean).
     """
-    mean = xp.maximum(prompts * part / some, 1e-3)
+    mean = xp.maximum(prompts * part / xp.where(some > 0, some, 1.0), 1e-3)
     first = some * xp.exp(-xp.maximum(own - part, 0.0) / mean)
     rare = xp.minimum(first, 1.0) * (1 - xp.minimum(first, 1.0))
     return fixed * first / (1 - xp.exp(-1 / mean)), fixed**2 * rare, fixed**3 * rare * (1 - 2 * first)
@@ -245,7 +245,7 @@ def step_wait(
     """Wait of a request that meets a step alone, by statistic: for its end, and for prompts that came in it before."""
     before = request_rate / dp / lockstep_ranks * step_under_way / 2
     further = further_iterations(
-        before, 1 - xp.exp(-before), prompt_part, at(own_iterations, whose="own"), iteration_fixed_time
+        before, -xp.expm1(-before), prompt_part, at(own_iterations, whose="own"), iteration_fixed_time
     )
     queued = (at(queued_iteration_time, whose="own"), 0.0, 0.0)
     return packed(*added(wait_for_step(step_under_way, rate_held_time), queued, further))

@@ -153,7 +153,7 @@ def met_going_on(prompts_beside_steps, lockstep_ranks, met_added_time, step_unde
     An iteration lasts a part of the time to the own first token, of which prompts add what no steps take.
     """
     iteration = rate_first_time / at(own_iterations, whose="own")
-    without = (iteration - met_added_time) / xp.maximum(step_under_way, 1e-9)
+    without = (iteration - met_added_time) / xp.maximum(step_under_way, 1e-9 * iteration)
     without = xp.where(lockstep_ranks > 1, xp.minimum(xp.maximum(without, 0.0), 1.0), 0.0)
     return prompts_beside_steps + (1 - prompts_beside_steps) * without
 
@@ -203,7 +203,9 @@ def prompts_follow(
     unless one of m prompts under way goes on, each of which is in n iterations: with the chance 1 - (1/n)^m.
     """
     prompting = prompting_time_share / prompting_iteration_time
-    share = prompting / (prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9))
+    share = prompting / (
+        prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9 * prompting_iteration_time)
+    )
     passes = at(own_iterations, whose="own")
     prompts = xp.maximum(request_rate / dp * lockstep_ranks * passes / prompting, 1.0)
     goes_on = -xp.expm1(-prompts * xp.log(passes))
