@@ -155,17 +155,6 @@ def synonyms(rows: Mapping[str, tuple[str, str, str, str]], workload: str | None
     return tuple(row(name, *rest) for name, rest in rows.items())
 
 
-def alternatives(by: str, rows: Mapping[str, tuple[str, str, str, Others]]) -> tuple[Formula, ...]:
-    """Alternatives that need no function, as a module lists them in ``FORMULAS``, selected by the quantity ``by``.
-
-    ``rows``: quantity -> unit, source, meaning, and label, or several, -> a number, or the quantity whose value it is.
-    """
-    found: list[Formula] = []
-    for of, (unit, source, meaning, values) in rows.items():
-        found += beside(Formula(of, same, (), unit, source, meaning, of=of, by=by), None, values)
-    return tuple(found)
-
-
 def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
     """Mark a function without arguments: a constant, whose value its readers take."""
     return formula(unit=unit, source=source, family=family)

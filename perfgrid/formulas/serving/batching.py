@@ -14,7 +14,8 @@ percent either way. Pools of their own are joined in `pools`.
 from itertools import pairwise
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, alternatives, formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
 from .tabulated import at_batch
@@ -108,17 +109,18 @@ def LABEL_prefill_sequences(busiest_prompts, prompt_room):
     return xp.minimum(busiest_prompts, prompt_room)
 
 
-RANDOM = {"rate": 1.0, ONE_BATCH: 0.0}  # by batch_rule
-STATED = {STATES: 1.0, CHOSEN: 0.0}
-ARRIVE, SERVED = ({"rate": name, ONE_BATCH: 0.0} for name in ("request_rate", "largest_request_rate"))
-
-FORMULAS = alternatives(
+FORMULAS = by_label(
     "batch_rule",
     {
-        "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask.", STATED),
-        "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate.", RANDOM),
-        "arrival_rate": ("1/s", "little1961", "Requests per second that arrive from outside.", ARRIVE),
-        "arrival_limit": ("1/s", "little1961", "Requests per second beyond which their queue grows.", SERVED),
+        "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask."),
+        "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate."),
+        "arrival_rate": ("1/s", "little1961", "Requests per second that arrive from outside."),
+        "arrival_limit": ("1/s", "little1961", "Those that count as served; beyond a load of 1 their queue grows."),
+    },
+    {
+        STATES: (1.0, 0.0, 0.0, 0.0),
+        ("memory", "run"): (0.0, 0.0, 0.0, 0.0),
+        "rate": (0.0, 1.0, "request_rate", "served_limit"),
     },
 )
 
@@ -176,17 +178,9 @@ def largest_request_rate(request_capacity, random_arrivals):
     return xp.where(random_arrivals > 0, at(request_capacity, load=NODES[-1]), largest(request_capacity, "load"))
 
 
-@alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={ONE_BATCH: 0.0})  # fmt: skip
-def rate_arrival_rate(request_rate):
-    """Requests per second that arrive from outside."""
-    return request_rate
-
-
-@alternative(of="arrival_limit", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={ONE_BATCH: 0.0})  # fmt: skip
-def rate_arrival_limit(largest_request_rate, largest_load):
-    """Requests per second from outside that count as served; beyond a load of 1 their queue grows without end."""
+@formula(unit="1/s", source="little1961")
+def served_limit(largest_request_rate, largest_load):
+    """Requests per second that count as served: the part ``largest_load`` of what the largest batch serves."""
     return largest_load * largest_request_rate
 
 

@@ -5,7 +5,8 @@ Energies of operations and bytes are those of training (`energy`). Hosts, switch
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, alternatives, formula, synonyms
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.hardware.power import boost
@@ -28,22 +29,13 @@ FORMULAS = (
             "expert_uneven_load": ("busiest_load", "1", "fedus2022switch", "Rows on the busiest over the mean rank."),
         }
     ),
-    *alternatives(
+    *by_label(
         "precision",
         {
-            "format_energy": (
-                "1",
-                "stas2025ml",
-                "Energy of a multiply-add over 16 bits.",
-                {"int8": "fp8_format_energy"},
-            ),
-            "unquantised_format_energy": (
-                "1",
-                "dettmers2022int8",
-                "The same in 16 bits.",
-                {"int8": "bf16_format_energy"},
-            ),
+            "format_energy": ("1", "stas2025ml", "Energy of a multiply-add over 16 bits."),
+            "unquantised_format_energy": ("1", "dettmers2022int8", "The same in 16 bits."),
         },
+        {"int8": ("fp8_format_energy", "bf16_format_energy")},
     ),
 )
 

@@ -7,43 +7,37 @@ are sent to experts are quantised as they are made.
 
 from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine import xp
-from perfgrid.engine.graph.entries import Others
-from perfgrid.engine.graph.registry import alternative, alternatives, formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES, of_recipe
 
 NEVER_QUANTISED = ("embedding", "head", "router")  # parts of a model whose weights stay in 16 bits
 STORED = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")  # formats of weights, keys and values
-SIZES: Others = {name: NUMBER_FORMATS[name].element_size for name in STORED}  # bytes, scales among them
+SIZES = {name: (NUMBER_FORMATS[name].element_size,) for name in STORED}  # bytes, scales among them
 ROW = float(NAMES.index("row"))  # number of the scaling with one scale per row
 
 STORED_BY = "kwon2023vllm, micikevicius2022fp8, dettmers2022int8, lin2023awq, nvidia2025blackwell, rouhani2023mx"
-HEAD = {**{name: f"{name}_operand_size" for name in UNQUANTISED}, (*QUANTISED, "int8"): "bf16_operand_size"}
 
 FORMULAS = (
-    *alternatives(
+    *by_label(
         "precision",
         {
-            "peak_matrix_rate": (
-                "FLOP/s",
-                "stas2025ml",
-                "Peak rate; 0 where there is none.",
-                {"int8": "peak_int8_rate"},
-            ),
-            "operand_size": ("byte", "dettmers2022int8", "Bytes of one operand element of a product.", {"int8": 1.0}),
-            "usual_scaling": ("1", "dettmers2022int8", "Number of the scaling that a format suggests.", {"int8": ROW}),
-            "activation_size": ("byte", "dettmers2022int8", "Bytes of an activation.", {"int8": "bf16_operand_size"}),
-            "head_size": (
-                "byte",
-                "micikevicius2022fp8, dettmers2022int8",
-                "Bytes of a weight of embedding or head.",
-                HEAD,
-            ),
+            "peak_matrix_rate": ("FLOP/s", "stas2025ml", "Peak rate; 0 where there is none."),
+            "operand_size": ("byte", "dettmers2022int8", "Bytes of one operand element of a product."),
+            "usual_scaling": ("1", "dettmers2022int8", "Number of the scaling that a format suggests."),
+            "activation_size": ("byte", "dettmers2022int8", "Bytes of an activation."),
         },
+        {"int8": ("peak_int8_rate", 1.0, ROW, "bf16_operand_size")},
     ),
-    *alternatives("weight_precision", {"weight_element_size": ("byte", STORED_BY, "Bytes of a weight.", SIZES)}),
-    *alternatives("kv_precision", {"kv_element_size": ("byte", STORED_BY, "Bytes of an element of the cache.", SIZES)}),
+    *by_label(
+        "precision",
+        {"head_size": ("byte", "micikevicius2022fp8, dettmers2022int8", "Bytes of a weight of embedding or head.")},
+        {**{name: (f"{name}_operand_size",) for name in UNQUANTISED}, (*QUANTISED, "int8"): ("bf16_operand_size",)},
+    ),
+    *by_label("weight_precision", {"weight_element_size": ("byte", STORED_BY, "Bytes of a weight.")}, SIZES),
+    *by_label("kv_precision", {"kv_element_size": ("byte", STORED_BY, "Bytes of an element of the cache.")}, SIZES),
 )
 
 

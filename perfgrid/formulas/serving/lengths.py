@@ -9,7 +9,8 @@ Gauss rule, exact for uniform lengths; of lognormal ones the longest in a thousa
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, alternatives, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .batching import FIXED, MOVING, NODES
@@ -59,16 +60,16 @@ def lognormal_LENGTH_ratio(LENGTH_variation):
     return by_length([one / mean for one in found])
 
 
-FORMULAS = alternatives(
+FORMULAS = by_label(
     "length_distribution",
     {
         "largest_variation": (
             "1",
             "patel2024splitwise",
             "Largest coefficient of variation: of uniform lengths 1/√3, from none to twice the mean.",
-            {"constant": 0.0, "uniform": 0.57736, "lognormal": 2.0},
         )
     },
+    {"constant": (0.0,), "uniform": (0.57736,), "lognormal": (2.0,)},
 )
 
 

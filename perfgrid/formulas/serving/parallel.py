@@ -7,7 +7,8 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import WORKLOAD, alternative, alternatives, formula, synonyms
+from perfgrid.engine.graph.registry import WORKLOAD, alternative, formula, synonyms
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, largest, only, table, total
 from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
@@ -26,9 +27,7 @@ FORMULAS = (
     *synonyms(
         {"collective_launch_latency": ("collective_overhead", "s", "nccl2026tuning", START)}, workload="inference"
     ),
-    *alternatives(
-        WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.", {"inference": 0.0})}
-    ),
+    *by_label(WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.")}, {"inference": (0.0,)}),
 )
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
