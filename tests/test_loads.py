@@ -1,6 +1,7 @@
 """What answers of serve are loaded to, the prompt tokens that they search, what decides between nearly equal ones."""
 
 import tomllib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from perfgrid.study.study import Study, build_study
 from tests.test_bad_input import run
 
 MODEL, DEVICE = "llama-3.1-8b", "h100-sxm-80gb"
-QUESTION = {"prompt": 1500, "output": 250, "rate": 30.0, "tpot": "11ms"}
+QUESTION: dict[str, Any] = {"prompt": 1500, "output": 250, "rate": 30.0, "tpot": "11ms"}
 
 
 # ---- the largest load -----------------------------------------------------------------------------------------------
@@ -25,7 +26,7 @@ QUESTION = {"prompt": 1500, "output": 250, "rate": 30.0, "tpot": "11ms"}
 
 def test_an_answer_keeps_a_tenth_of_its_capacity():
     """As many devices as serve the rate at nine tenths of their capacity; with the whole of it fewer."""
-    asked = {"prompt": 1000, "output": 500, "rate": 29.0}
+    asked: dict[str, Any] = {"prompt": 1000, "output": 500, "rate": 29.0}
     usual, whole = (pg.serve(MODEL, DEVICE, [1, 2, 3, 4], **asked, **more) for more in ({}, {"largest_load": 1}))
     assert (usual["size"].item(), whole["size"].item()) == (3, 2)
     content = tomllib.loads(usual.attrs["study"])
