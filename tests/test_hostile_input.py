@@ -168,7 +168,7 @@ def test_legal_labels_stay():
         ({"workload_parameters__yield_model": '"banana"'}, "yield_model must be one of"),
         ({"axes__yield_model": '["murphy", "banana"]'}, "axes.yield_model must be one of"),
         ({"axes__case": '{ zip = { yield_model = ["banana"] } }'}, "zip.yield_model must be one of"),
-        ({"overrides__memory_in_package": '"banana"'}, "must be one of stacks, none, found 'banana'"),
+        ({"overrides__memory_in_package": '"banana"'}, "must be one of none, stacks, found 'banana'"),
         ({"optimize__over": '["zzz"]'}, "optimize.over: unknown quantity 'zzz'"),
         ({"optimize__over": "{ wafer_price = [1] }"}, "optimize.over.wafer_price: need a low and a high value"),
         ({"optimize__over": '{ wafer_price = ["1 s", "2 s"] }'}, "expected USD"),

@@ -89,7 +89,7 @@ def test_doors_of_serving_agree(model, tmp_path, capsys):
     study, objective = tmp_path / "s.toml", answer.attrs["objective"]
     save_study(answer, study)
     value = answer[objective].item()
-    chosen = {axis: answer[axis].item() for axis in ("parallelism", "batch") if axis in answer}
+    chosen = {axis: answer[axis].item() for axis in ("parallelism", "batch", "token_budget") if axis in answer}
     for door, own, ends in doors(capsys, tmp_path, study, objective, chosen):
         np.testing.assert_allclose(own, value, rtol=CLOSE, err_msg=door)
         assert ends is None, door

@@ -51,10 +51,11 @@ INNER = InnerAxes(
         "side": AXIS_LABELS["side"],  # of the shape of a network tier, innermost first
         "reach": ("device", "group", "network"),  # of a link: to a device, among neighbours, through the network
         "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
+        "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
         "per": ("message", "chunk"),  # what a latency or time per byte of a collective is paid for, once each
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL
-        # what the schedule of a collective asks of the links of a tier (see `Schedule`)
+        # what the schedule of a collective asks of the links of a tier (see `Schedule`); adjacent axes
         "link_use": ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages"),
         "algorithm": (  # of collectives
             "direct",
@@ -85,7 +86,6 @@ INNER = InnerAxes(
             "pipelined_tree",
         ),
         "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
-        "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
         "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],

@@ -156,7 +156,11 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
         for name, column in columns.items():
             if name in entries:
                 entries[name] = str(column[row])
-            elif (name in wanted or name in COMPARED["inference"]) and name not in axis.scales and np.ndim(column) == 1:
+            elif (
+                (name in wanted or (name in axis.shown and name in COMPARED["inference"]))
+                and name not in axis.scales
+                and np.ndim(column) == 1
+            ):
                 found[name] = _plain(name, column[row])
     found |= {n: _plain(n, v) for n, v in study.space.constants.items() if n in wanted and np.ndim(v) == 0}
     stated = study.file.overrides

@@ -36,7 +36,13 @@ OUTPUTS = (
 STEP = (0.010, 0.0002)  # seconds of a step: so many, and so many for each sequence
 LARGEST = 256.0
 GIVEN = {  # a system without a device: passes of 0.2 s for a prompt and 0.3 s for five, steps of 10 ms + 0.2 ms each
-    **{"prefill_workers": 2.0, "full_pass_prompts": 5.0, "full_pass_time": 0.3, "lone_pass_time": 0.2},
+    **{
+        "prefill_workers": 2.0,
+        "full_pass_prompts": 5.0,
+        "full_pass_time": 0.3,
+        "lone_pass_time": 0.2,
+        "largest_load": 1.0,
+    },
     **{"lone_prompt_time": 0.2, "prefill_replicas": 2.0, "prefill_ranks": 1.0, "prefill_rank_rate": 50e9},
     **{"decode_ranks": 2.0, "decode_rank_rate": 50e9, "decode_rank_cache": 1e9, "transfer_latency": 0.0},
     **{

@@ -13,7 +13,8 @@ UNQUANTISED = ("fp32", "tf32", "fp16", "bf16")
 QUANTISED = ("fp8", "fp4")  # operands are scaled: the label ``scaling`` says how
 
 
-FORMATS = by_label(  # of the operands of matrix products
+FORMATS = (*UNQUANTISED, *QUANTISED)  # of the operands of matrix products
+BY_FORMAT = by_label(
     "precision",
     {
         "operand_size": ("byte", "micikevicius2022fp8", "Bytes of one operand element of a product."),
@@ -35,7 +36,7 @@ FORMATS = by_label(  # of the operands of matrix products
     },
 )
 FORMULAS = (
-    *FORMATS,
+    *BY_FORMAT,
     *constants(
         {
             "fp8_element_size": (1.0, "byte", "micikevicius2022fp8", "Bytes of one 8-bit number."),

@@ -15,7 +15,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 
 from .admission import came_together
-from .batching import NODES, ONE_BATCH, REPLACED
+from .batching import ENDED, NODES, ONE_BATCH
 from .latency import in_pass
 from .lockstep import most_prompts
 
@@ -335,26 +335,21 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
-def LABEL_request_prefill_time(
-    crowded_added_time,
-    prompting_rounds,
-    round_prompts,
-    lockstep_ranks,
-    mean_prefill_ratio,
-    prefill_sequences,
-    filled_prefill_time,
-    decode_steps,
-    random_arrivals,
+@formula(unit="s", source="yu2022orca")
+def shared_prefill_time(
+    crowded_added_time, prompting_rounds, round_prompts, lockstep_ranks, mean_prefill_ratio, prefill_sequences
 ):
-    """Time of a replica that the prefill of one request takes: its share of the rounds with prompts.
-
-    Of arrivals that take no steps as many wait together as an iteration has room for, where all places are taken.
-    """
+    """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
     added = crowded_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
-    own = added * lockstep_ranks * prompting_rounds / round_prompts
-    full = only("load", NODES[-1]) * xp.where((decode_steps == 0) & (random_arrivals > 0), 1.0, 0.0)
-    return (1 - full) * own + full * filled_prefill_time
+    return added * lockstep_ranks * prompting_rounds / round_prompts
+
+
+@alternative(of="request_prefill_time", by="batch_rule", label="rate", unit="s", source="yu2022orca",
+             others={(*ENDED, "clients"): "shared_prefill_time"})  # fmt: skip
+def rate_request_prefill_time(shared_prefill_time, filled_prefill_time, decode_steps):
+    """The same of random arrivals: where all places are taken and none takes steps, iterations are full of prompts."""
+    full = only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
+    return (1 - full) * shared_prefill_time + full * filled_prefill_time
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")

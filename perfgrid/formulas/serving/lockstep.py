@@ -43,11 +43,11 @@ def random_excess(mean, ranks):
 def largest_count(mean, ranks):
     """The largest of n Poisson numbers of mean m, on average: 1 - P(N <= j)^n summed over j, beyond m = 3 normal."""
     m = xp.minimum(mean, MOST_COUNTED)
-    term, below, found = xp.exp(-m), 0.0, 0.0
+    term, above, found = xp.exp(-m), -xp.expm1(-m), 0.0  # P(N = j), P(N > j)
     for j in range(COUNTS):
-        below = below + term
-        found = found + 1 - xp.exp(ranks * xp.log(xp.minimum(below, 1.0)))
+        found = found - xp.expm1(ranks * xp.log1p(-above))
         term = term * m / (j + 1)
+        above = xp.maximum(above - term, 0.0)
     skewed = (most_above(ranks) ** 2 - 1) / 6  # a Poisson number leans to the right (Cornish and Fisher)
     return xp.where(mean > MOST_COUNTED, mean + random_excess(mean, ranks) + skewed, found)
 
@@ -57,8 +57,8 @@ def come_where_some(prompts):
     more = xp.maximum(prompts - 1, 0.0)
     mean = xp.maximum(more * (2 + more) / (1 + more), 1e-3)
     for _ in range(2):
-        none = xp.exp(-mean)
-        mean = xp.maximum(mean - (mean - prompts * (1 - none)) / (1 - prompts * none), 1e-3)
+        some = -xp.expm1(-mean)
+        mean = xp.maximum(mean - (mean - prompts * some) / (some - more * (1 - some)), 1e-3)
     return mean
 
 
@@ -67,13 +67,12 @@ def longest_of(number, ratio, weight):
 
     With m of them on average, none is longer than what a part F of all is not with the chance exp(-m·(1 - F)).
     """
-    found, part, before = 0.0, 0.0, xp.exp(-number)
-    none = before
+    found, longer = 0.0, 1.0
     for label in INNER.labels["length"]:
-        part = part + at(weight, length=label)
-        until = xp.exp(-number * xp.maximum(1 - part, 0.0))
-        found, before = found + at(ratio, length=label) * (until - before), until
-    return found / (1 - none)
+        own = at(weight, length=label)
+        longer = xp.maximum(longer - own, 0.0)
+        found = found - at(ratio, length=label) * xp.exp(-number * longer) * xp.expm1(-number * own)
+    return found / -xp.expm1(-number)
 
 
 def most_prompts(prompts, ranks, ratio, weight):

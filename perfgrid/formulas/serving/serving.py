@@ -178,7 +178,7 @@ def concurrency_prompted_batch(prompt_bound_batch, largest_load):
 
 @constraint(
     kind="exceeds",
-    about="batch",
+    about="tabulated_batch",
     reason="iterations have no room for the prompts of so many sequences at largest_load: fewer run",
     source="agrawal2024sarathi",
 )
