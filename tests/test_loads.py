@@ -27,7 +27,8 @@ QUESTION: dict[str, Any] = {"prompt": 1500, "output": 250, "rate": 30.0, "tpot":
 def test_an_answer_keeps_a_tenth_of_its_capacity():
     """As many devices as serve the rate at nine tenths of their capacity; with the whole of it fewer."""
     asked: dict[str, Any] = {"prompt": 1000, "output": 500, "rate": 29.0}
-    usual, whole = (pg.serve(MODEL, DEVICE, [1, 2, 3, 4], **asked, **more) for more in ({}, {"largest_load": 1}))
+    usual = pg.serve(MODEL, DEVICE, [1, 2, 3, 4], **asked)
+    whole = pg.serve(MODEL, DEVICE, [1, 2, 3, 4], largest_load=1, **asked)
     assert (usual["size"].item(), whole["size"].item()) == (3, 2)
     content = tomllib.loads(usual.attrs["study"])
     assert content["workload_parameters"]["largest_load"] == 0.9

@@ -406,4 +406,4 @@ def test_every_constraint_has_a_test():
         "shared_width_divides",
         "choices_suffice",
     }
-    assert {c.name for c in registry().constraints({"batch"})} == tested
+    assert {c.name for c in registry().constraints({"batch", "tabulated_batch"})} == tested

@@ -36,6 +36,7 @@ def test_no_formula_returns_a_constant_or_one_argument():
 )
 def test_what_counts_as_no_equation(body, kind):
     function = ast.parse(f"def f(a, b):\n    '''Meaning.'''\n    return {body}").body[0]
+    assert isinstance(function, ast.FunctionDef)
     assert without_equation(function) == kind
 
 

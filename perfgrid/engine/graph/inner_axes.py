@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -181,9 +181,10 @@ class InnerAxes:
             if self.extent(value, axis) > 1:
                 position = self.position(axis)
                 behind = (slice(None),) * (-position - 1)
-                value = value[(..., slice(index, index + 1), *behind)]
-                if isinstance(value, Ruled):
-                    value.is_row(label)
+                row: Any = cast(Any, value)[(..., slice(index, index + 1), *behind)]
+                if isinstance(row, Ruled):
+                    row.is_row(label)
+                value = row
         return value
 
     def only(self, axis: str, *labels: str) -> Any:

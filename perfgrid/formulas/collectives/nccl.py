@@ -228,7 +228,7 @@ def pass_latency(ranks, nodes, step_latency, network_adds):
         "nccl_algorithm",
         ring=ring_pass(ranks, nodes, *ring),
         tree=tree_pass(ranks, nodes, *tree),
-        in_switch=in_switch_latency(nodes, *switch, network_adds) / 2,
+        in_switch=in_switch_latency(nodes, switch[0], switch[1], network_adds) / 2,
     )
 
 

@@ -86,13 +86,13 @@ def idle_time_of_zb_h1(pp, microbatches, short_middle_stages, model_pass_times, 
     first, middle, last = passes_of(pass_times_by_stage)
     model, gradients = (at(model_pass_times, phase=phase) for phase in ("forward", "input_gradient"))
     end = first[2], microbatches
-    idle_first = idle_in_zb_h1(0.0, model + gradients - first[0] - first[1], 0.0, 0.0, pp - 1, *first, *end)
+    idle_first = idle_in_zb_h1(0.0, model + gradients - first[0] - first[1], 0.0, 0.0, pp - 1, *first, *end)  # pyright: ignore[reportCallIssue]
     ahead = short_middle_stages + 1
     between = pp - 2 - ahead  # full stages after the first and before this one
     before, above = first[0] + between * middle[0], first[1] + between * middle[1]
     after = model + gradients - before - above - middle[0] - middle[1]
-    idle_middle = idle_in_zb_h1(before, after, above, pp - 1 - ahead, ahead, *middle, *end)
-    idle_last = idle_in_zb_h1(model - last[0], 0.0, gradients - last[1], pp - 1, 0.0, *last, *end)
+    idle_middle = idle_in_zb_h1(before, after, above, pp - 1 - ahead, ahead, *middle, *end)  # pyright: ignore[reportCallIssue]
+    idle_last = idle_in_zb_h1(model - last[0], 0.0, gradients - last[1], pp - 1, 0.0, *last, *end)  # pyright: ignore[reportCallIssue]
     return table("stage", first=idle_first, middle=idle_middle, last=idle_last)
 
 

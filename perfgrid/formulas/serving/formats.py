@@ -8,14 +8,16 @@ are sent to experts are quantised as they are made.
 from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import Cell, by_label
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import NAMES, of_recipe
 
 NEVER_QUANTISED = ("embedding", "head", "router")  # parts of a model whose weights stay in 16 bits
 STORED = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")  # formats of weights, keys and values
-SIZES = {name: (NUMBER_FORMATS[name].element_size,) for name in STORED}  # bytes, scales among them
+SIZES: dict[str | tuple[str, ...], tuple[Cell]] = {
+    name: (NUMBER_FORMATS[name].element_size,) for name in STORED
+}  # bytes, scales among them
 ROW = float(NAMES.index("row"))  # number of the scaling with one scale per row
 
 STORED_BY = "kwon2023vllm, micikevicius2022fp8, dettmers2022int8, lin2023awq, nvidia2025blackwell, rouhani2023mx"
