@@ -24,7 +24,7 @@ BESIDE = "hf_quant_config.json"  # of ModelOpt, in the folder of a config.json
 INDEX = "model.safetensors.index.json"  # of the files of weights, beside a config.json
 PUBLISHED = "published"  # word of ``weight_precision``: each part of a model as its checkpoint holds it
 _WORDS = {"ffn": "dense blocks", "shared": "shared experts", "mixer": "recurrent layers"}  # of parts, in texts
-NEARLY = 0.01  # sizes that differ by less are told as one format
+NEARLY = 0.01  # sizes that differ by less count as one format
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}  # of counts: B is a
 LARGE |= {letter.upper(): size for letter, size in LARGE.items()}
 BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 # Of lengths in tokens: published contexts of 128K are 131,072 (grattafiori2024llama3), benchmarks of 8k and 1k take
-# 8,192 and 1,024. vLLM reads 1k as 1,000 and 1K as 1,024, so the number that was taken is told.
+# 8,192 and 1,024. vLLM reads 1k as 1,000 and 1K as 1,024, so a note states the number taken.
 LENGTHS = {"k": 2.0**10, "K": 2.0**10, "m": 2.0**20, "M": 2.0**20}
 COUNTED = ("1", "USD")  # units of what is counted in thousands and millions
 

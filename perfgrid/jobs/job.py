@@ -68,7 +68,7 @@ class Job:
 
 
 def _taken(why: str) -> Origin:
-    """The origin of a quantity that no key states, by what is told of it."""
+    """The origin of a quantity that no key states, from the note about it."""
     return ("implied", why.removeprefix(IMPLIED)) if why.startswith(IMPLIED) else ("assumed", why)
 
 

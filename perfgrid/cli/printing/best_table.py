@@ -53,7 +53,7 @@ def winner_rows(
         row = {name: arrays[name][tuple(index[d] for d in v.dims)].item() for name, v in cells.items()}
         labels = {str(d): row[str(d)] for d in groups}
         if not row["found"]:
-            if index.get(RANK):  # a group without so many designs is told of once
+            if index.get(RANK):  # a group with fewer designs is reported once
                 continue
             by, forbids, designs = (row.get(name, "") for name in FORBIDDEN)
             rows.append({"group": labels, "feasible": False, "reason": reason_of(study, by) if by else ""})
@@ -109,7 +109,7 @@ def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[b
 def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool = False) -> None:
     """The best design of each group: a pivot of many groups, else or if they are to be ``listed`` one row each.
 
-    What is the same everywhere stands above. A row that is too wide loses outputs from the last to the fourth, the
+    Values common to all rows are printed above. A row that is too wide loses outputs from the last to the fourth, the
     interval, what bounds it, and the other outputs, in this order; never its group, the chosen labels or the objective.
     """
     groups = [str(d) for d in winners["found"].dims if winners.sizes[d] > 1]
