@@ -55,7 +55,7 @@ def came_together(polling_steps, prompts, limit, arrivals, steps):
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def clients_held_time(
+def loop_held_time(
     polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_step_time, replica_batch
 ):
     """Mean time for which the prompt of a client is held while others decode."""

@@ -7,11 +7,11 @@ answer that ends.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
-from .batching import NODES
+from .batching import LOOPS, NODES
 from .distributions import answer, mixed, packed, unpacked
 from .met_iterations import moments
 from .tabulated import at_batch
@@ -206,7 +206,8 @@ def crowd_answer(full_batch_step_time, decode_steps, admission_time):
     return full_batch_step_time * xp.maximum(decode_steps, 1.0) + admission_time
 
 
-@formula(unit="s", source="kleinrock1975queueing")
+@alternative(of="free_answer_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
+             others={LOOPS: "loop_free_answer_time"})  # fmt: skip
 def rate_free_answer_time(
     answering_step_time,
     answering_step_variation,
@@ -262,15 +263,10 @@ def full_batch_step_time(decode_step_time):
     return at(decode_step_time, load=NODES[-1])
 
 
-@formula(unit="s", source="little1961")
+@alternative(of="crowd_answer_time", by="batch_rule", label="rate", unit="s", source="little1961",
+             others={LOOPS: "loop_crowd_answer_time"})  # fmt: skip
 def rate_crowd_answer_time(crowd_answer, admission_time, request_prefill_time, prefill_moment, output_variation):
     """Time of an answer after its first token on a full replica, by piece."""
     second, _, _ = moments(prefill_moment)
     spread = admission_time * at(request_prefill_time, load=NODES[-1]) * (second - 1 + output_variation**2)
     return answer(crowd_answer, 0.0, spread_each=spread)
-
-
-@synonym(unit="1", source="halfin1981")
-def rate_crowd_answer_share(crowd_share):
-    """Part of the answers that run on a full replica: of the requests that find no place."""
-    return crowd_share

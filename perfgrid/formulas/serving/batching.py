@@ -21,15 +21,14 @@ from perfgrid.formulas.axes import INNER, at, largest, only, table
 from .tabulated import at_batch
 
 NODES = INNER.labels["load"]
-ENDED = ("concurrency", "memory", "run")  # the next one follows one that ends
-FIXED = ("given", *ENDED)
-ONE_BATCH = (*FIXED, "clients")
-MOVING = ("rate", "clients")  # sequences come and go
+ENDLESS = ("concurrency", "memory")  # a queue that never empties: the next one takes the place of one that ends
+STARTED = ("run", "clients")  # all begin together
+LOOPS = (*ENDLESS, *STARTED)  # closed loops (`clients`)
+ONE_BATCH = ("given", *LOOPS)
 STATES = ("given", "concurrency", "clients")  # the study states the batch, or how many ask
-ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
 CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
-QUEUED = (*ENDED, "rate")  # the next one takes a place that is free
-REPLACED = (*QUEUED, "clients")  # continuous batching
+QUEUED = (*ENDLESS, "rate")  # no beginning counts
+REPLACED = (*LOOPS, "rate")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -56,39 +55,14 @@ def hat_weights(rising, target, grows):
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca, kwon2023vllm",
-             others={"given": "batch", "memory": "most_sequences"})  # fmt: skip
-def concurrency_tabulated_batch(batch, prompt_bound_batch):
-    """Sequences that run together: as stated, as many as there are iterations for the prompts of."""
-    return xp.minimum(batch, prompt_bound_batch)
-
-
 @formula(unit="1", source="kwon2023vllm")
 def most_sequences(largest_batch, prompt_bound_batch, dp):
     """Sequences that can run at once: as many as memory and prompts leave room for, one per replica at least."""
     return xp.maximum(xp.minimum(largest_batch, prompt_bound_batch), dp)
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")
-def run_tabulated_batch(full_batch, last_batch):
-    """As many sequences as fit and are there, and those that are left over at the end, by load."""
-    return table("load", **{node: full_batch if node == NODES[0] else last_batch for node in NODES})
-
-
-@formula(unit="1", source="kwon2023vllm")
-def full_batch(most_sequences, dp, requests):
-    """Sequences of a run that are under way together until the last round."""
-    return xp.minimum(most_sequences, xp.maximum(requests, dp))
-
-
-@formula(unit="1", source="kwon2023vllm")
-def last_batch(full_batch, dp, requests):
-    """Sequences of the last round of a run, as many as before if it comes out even."""
-    left = requests - xp.floor(requests / full_batch) * full_batch
-    return xp.maximum(xp.where(left > 0, left, full_batch), dp)
-
-
-@alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
+@alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961",
+             others={"given": "batch", LOOPS: "loop_batch"})  # fmt: skip
 def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
     """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
 
@@ -148,19 +122,10 @@ def rate_load_weight(request_capacity, request_rate, rate_tabulated_batch):
     return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
 
 
-@alternative(of="served_rate", by="batch_rule", label="run", unit="1/s", source="little1961")
-def run_served_rate(request_prefill_time, request_decode_time, full_batch, last_batch, requests, dp):
-    """Requests per second of a run, its last round included, in which fewer sequences share the steps."""
-    rounds = xp.ceil(requests / full_batch) - 1
-    steady, ending = (at(request_decode_time, load=node) for node in NODES[:2])
-    steps = (rounds * full_batch * steady + last_batch * ending) / dp
-    return requests / (requests / dp * at(request_prefill_time, load=NODES[0]) + steps)
-
-
-@alternative(of="served_rate", by="batch_rule", label=ENDLESS, unit="1/s", source="little1961")
-def LABEL_served_rate(request_capacity):
+@alternative(of="served_rate", by="batch_rule", label="given", unit="1/s", source="little1961")
+def given_served_rate(request_capacity):
     """Requests per second that end."""
-    return at(request_capacity, load="node_1")
+    return at(request_capacity, load=NODES[0])
 
 
 @alternative(of="served_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
@@ -192,7 +157,7 @@ def rate_load_fraction(request_rate, largest_request_rate):
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",
-             others={"run": "full_batch", (*ENDLESS, "clients"): "LABEL_tabulated_batch"})  # fmt: skip
+             others={ONE_BATCH: "tabulated_batch"})  # fmt: skip
 def rate_running_batch(served_rate, decode_steps, loaded_step_time, first_time, mean_prefill_ratio, most_sequences):
     """Sequences that run at the same time, over all replicas, on average: their rate times the time under way."""
     under_way = decode_steps * loaded_step_time + first_time * mean_prefill_ratio

@@ -14,9 +14,10 @@ all other clients but these.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, table
 
-from .batching import NODES
+from .batching import LOOPS, NODES, STARTED
 from .distributions import at_deviation, deviation_and_skewness, scale_and_width
 from .latency import WHOLE, in_pass
 from .lockstep import most_above
@@ -42,20 +43,40 @@ def ends_of_passes(prompts, most, first, full):
 # ---- who runs -------------------------------------------------------------------------------------------------------
 
 
+FORMULAS = by_label(
+    "batch_rule",
+    {
+        "loop_clients": ("1", "yu2022orca", "Clients of a closed loop."),
+        "loop_places": ("1", "kwon2023vllm", "Sequences of a closed loop that run at once at most."),
+        "asked_requests": ("1", "little1961", "Requests of a closed loop; 0 where it never ends."),
+        "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
+        "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
+    },
+    {
+        "concurrency": ("batch", "prompt_bound_batch", 0.0, 0.0, 0.0),
+        "memory": ("most_sequences", "most_sequences", 0.0, 0.0, 0.0),
+        "run": ("most_sequences", "most_sequences", "requests", 0.0, 0.0),
+        "clients": ("batch", "most_sequences", "loop_requests", "front_end_time", 1.0),
+        "rate": (None, None, None, "front_end_time", None),
+    },
+)
+
+
 @formula(unit="1", source="yu2022orca")
-def active_clients(batch, loop_requests):
+def active_clients(loop_clients, asked_requests, dp):
     """Clients that have something to ask: not more than there are requests."""
-    return xp.where(loop_requests > 0, xp.minimum(batch, xp.maximum(loop_requests, 1.0)), batch)
+    some = xp.minimum(loop_clients, xp.maximum(asked_requests, xp.minimum(loop_clients, dp)))
+    return xp.where(asked_requests > 0, some, loop_clients)
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="clients", unit="1", source="yu2022orca")
-def clients_tabulated_batch(active_clients, most_sequences):
-    """Sequences that run together: one for each client, as many as can."""
-    return xp.minimum(active_clients, most_sequences)
+@formula(unit="1", source="yu2022orca, kwon2023vllm")
+def loop_batch(active_clients, loop_places):
+    """Sequences of a closed loop that run together: one for each client, as many as can."""
+    return xp.minimum(active_clients, loop_places)
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
-def clients_prefill_sequences(
+@alternative(of="prefill_sequences", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
+def LABEL_started_sequences(
     replica_batch,
     prefill_chunk_tokens,
     computed_prompt_tokens,
@@ -79,9 +100,9 @@ def clients_prefill_sequences(
 
 
 @formula(unit="1", source="little1961")
-def starting_share(active_clients, loop_requests):
+def starting_share(active_clients, asked_requests):
     """Part of the requests that are there in the beginning; none where they never end."""
-    return xp.where(loop_requests > 0, xp.minimum(active_clients / xp.maximum(loop_requests, 1.0), 1.0), 0.0)
+    return xp.where(asked_requests > 0, xp.minimum(active_clients / xp.maximum(asked_requests, 1.0), 1.0), 0.0)
 
 
 @formula(unit="1", source="zheng2024sglang")
@@ -104,19 +125,19 @@ def ebb_answers(answer_moment, tabulated_batch):
 
 
 @formula(unit="1", source="yu2022orca")
-def rounds_in_step(output_variation, loop_requests, tabulated_batch):
+def rounds_in_step(output_variation, asked_requests, tabulated_batch):
     """How far the answers of a loop are still in step at its end, 1 if all are alike: their lengths vary by √k·v."""
-    rounds = loop_requests / at(tabulated_batch, load=LOOP)
+    rounds = asked_requests / at(tabulated_batch, load=LOOP)
     return xp.maximum(1 - output_variation * xp.sqrt(3 * xp.maximum(rounds, 0.0)), 0.0)
 
 
-@alternative(of="served_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
-def clients_served_rate(
+@alternative(of="served_rate", by="batch_rule", label=LOOPS, unit="1/s", source="little1961")
+def LABEL_served_rate(
     request_capacity,
     tabulated_batch,
-    front_end_time,
-    clients_held_time,
-    loop_requests,
+    asking_time,
+    loop_held_time,
+    asked_requests,
     rounds_in_step,
     ebb_answers,
     prefill_time,
@@ -128,15 +149,15 @@ def clients_served_rate(
     A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its ebb, in
     which no prompts come. A last round in step is the shorter the fewer requests are left for it.
     """
-    running, between = at(tabulated_batch, load=LOOP), front_end_time + clients_held_time
+    running, between = at(tabulated_batch, load=LOOP), asking_time + loop_held_time
     one = running / at(request_capacity, load=LOOP) + between
-    rounds = xp.maximum(loop_requests / running, 1.0)
+    rounds = xp.maximum(asked_requests / running, 1.0)
     before = rounds - 1 + rounds_in_step * (xp.ceil(rounds * (1 - WHOLE)) - rounds)
     alone = xp.minimum(between + at(prefill_time + decode_steps * decode_step_time, load=LOOP), one)
-    left = loop_requests - (xp.ceil(rounds * (1 - WHOLE)) - 1) * running
+    left = asked_requests - (xp.ceil(rounds * (1 - WHOLE)) - 1) * running
     in_step = alone + (one - alone) * xp.maximum(left - 1, 0.0) / xp.maximum(running - 1, 1.0)
     last = rounds_in_step * in_step + (1 - rounds_in_step) * alone * ebb_answers
-    return xp.where(loop_requests > 0, loop_requests / (before * one + last), running / one)
+    return xp.where(asked_requests > 0, asked_requests / (before * one + last), running / one)
 
 
 # ---- what a request waits for ---------------------------------------------------------------------------------------
@@ -179,13 +200,13 @@ def starting_hold(starting_pause, prompts_beside_steps, decode_step_time, pass_t
 
 
 @formula(unit="1", source="little1961")
-def ends_in_step(replica_batch, decode_steps):
-    """Answers that end in a step of the loop, on average: each takes its steps, and waits for one."""
-    return xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0) / (decode_steps + 1)
+def ends_in_step(replica_batch, decode_steps, steps_met):
+    """Answers that end in a step of the loop, on average: each takes its steps, and those that a client meets."""
+    return xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0) / xp.maximum(decode_steps + steps_met, 1.0)
 
 
 @formula(unit="1", source="yu2022orca")
-def group_wait_share(ends_in_step, prompts_beside_steps):
+def group_wait_share(ends_in_step, prompts_beside_steps, steps_met):
     """Part of the later requests that wait for the prompts of those before them instead of a step, x.
 
     While a step runs, clients ask whose answers ended before it. Their prompts follow the step, and those of the
@@ -193,16 +214,17 @@ def group_wait_share(ends_in_step, prompts_beside_steps):
     iterations hold prompts and steps: none.
     """
     some = 1 - xp.exp(-ends_in_step)
-    return (1 - prompts_beside_steps) * some / (1 + some)
+    return steps_met * (1 - prompts_beside_steps) * some / (1 + some)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def own_group_share(prefill_sequences, prompts_beside_steps):
+def own_group_share(prompt_room, prompts_beside_steps, replica_batch):
     """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it.
 
     Where iterations are mixed: those of the one before its own.
     """
-    return xp.where(prompts_beside_steps > 0, 1.0, 1 - 0.5 / at(prefill_sequences, load=MANY))
+    together = at(xp.minimum(prompt_room, xp.maximum(replica_batch, 1.0)), load=LOOP)
+    return xp.where(prompts_beside_steps > 0, 1.0, 1 - 0.5 / together)
 
 
 @formula(unit="1", source="little1961")
@@ -213,13 +235,13 @@ def prompts_before(ends_in_step, group_wait_share, own_group_share):
 
 
 @formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, rounds_ahead):
+def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, rounds_ahead, steps_met):
     """Time of the step that a later request of the loop waits for: of one group, if there are other clients.
 
     A host that works ahead has put the next one together as well.
     """
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    steps = 1 + rounds_ahead
+    steps = steps_met + rounds_ahead
     step = at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
     return xp.where(decode_steps > 0, others, 0.0) * steps * step
 
@@ -253,21 +275,20 @@ def place_queue_time(active_clients, tabulated_batch, starting_share, request_ca
     return (1 - starting_share + beginning) * waiting / at(request_capacity, load=LOOP)
 
 
-@alternative(of="queueing_time", by="batch_rule", label="clients", unit="s", source="little1961, yu2022orca")
-def clients_queueing_time(
+@formula(unit="s", source="little1961, yu2022orca")
+def loop_queueing_time(
     starting_time,
     prefill_time,
     pass_wait,
-    clients_held_time,
-    starting_share,
-    rounds_begin_together,
+    loop_held_time,
+    beginning_share,
     place_queue_time,
-    front_end_time,
+    asking_time,
 ):
     """Mean wait of a request beyond the passes of its prompt: for the server, the beginning or others, and a place."""
-    share = xp.maximum(starting_share, rounds_begin_together)
     others = xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0)
-    return front_end_time + share * others + (1 - share) * (pass_wait + clients_held_time) + place_queue_time
+    later = pass_wait + loop_held_time
+    return asking_time + beginning_share * others + (1 - beginning_share) * later + place_queue_time
 
 
 @formula(unit="1", source="little1961")

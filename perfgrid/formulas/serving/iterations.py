@@ -15,7 +15,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 
 from .admission import came_together
-from .batching import ENDED, NODES, ONE_BATCH
+from .batching import LOOPS, NODES, ONE_BATCH, QUEUED, STARTED
 from .latency import in_pass
 from .lockstep import most_prompts
 
@@ -37,7 +37,7 @@ def given_mixed_iterations():
 @alternative(
     of="mixed_iterations",
     by="batch_rule",
-    label=("concurrency", "memory", "run", "rate"),
+    label=QUEUED,
     unit="1",
     source="agrawal2024sarathi",
 )
@@ -46,8 +46,8 @@ def LABEL_mixed_iterations(prompts_beside_steps, other_sequences_share):
     return prompts_beside_steps * other_sequences_share
 
 
-@alternative(of="mixed_iterations", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
-def clients_mixed_iterations(prompts_beside_steps, other_sequences_share):
+@alternative(of="mixed_iterations", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
+def LABEL_started_iterations(prompts_beside_steps, other_sequences_share):
     """Part of the steps that run beside prompts, by load: all in the loop, half while its beginning is computed."""
     part = table("load", **{node: 1.0 if node == NODES[0] else 0.5 for node in NODES})
     return prompts_beside_steps * other_sequences_share * part
@@ -345,7 +345,7 @@ def shared_prefill_time(
 
 
 @alternative(of="request_prefill_time", by="batch_rule", label="rate", unit="s", source="yu2022orca",
-             others={(*ENDED, "clients"): "shared_prefill_time"})  # fmt: skip
+             others={LOOPS: "shared_prefill_time"})  # fmt: skip
 def rate_request_prefill_time(shared_prefill_time, filled_prefill_time, decode_steps):
     """The same of random arrivals: where all places are taken and none takes steps, iterations are full of prompts."""
     full = only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)

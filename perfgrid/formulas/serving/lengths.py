@@ -13,7 +13,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, table, total
 
-from .batching import FIXED, MOVING, NODES
+from .batching import NODES, REPLACED
 from .latency import WHOLE, in_pass
 
 COUNT = INNER.size("length")
@@ -188,8 +188,8 @@ def begun_pass_time(
 # ---- what lengths make of means -------------------------------------------------------------------------------------
 
 
-@alternative(of="mean_prefill_ratio", by="batch_rule", label=MOVING, unit="1", source="patel2024splitwise",
-             others={FIXED: 1.0})  # fmt: skip
+@alternative(of="mean_prefill_ratio", by="batch_rule", label=REPLACED, unit="1", source="patel2024splitwise",
+             others={"given": 1.0})  # fmt: skip
 def LABEL_mean_single_ratio(prefill_ratio, length_weight):
     """Mean time of a prefill over that of the mean prompt: prompts that are computed together even out."""
     return total(prefill_ratio * length_weight, "length")

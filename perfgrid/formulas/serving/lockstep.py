@@ -9,7 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, only, table
 
-from .batching import FIXED, MOVING, QUEUED
+from .batching import ENDLESS, QUEUED, STARTED
 
 MOST_COUNTED, COUNTS = 3.0, 14  # up to this mean the largest of Poisson numbers is summed up
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
@@ -104,8 +104,8 @@ def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_of_an_iteration / lockstep_ranks, 1.0), spread)
 
 
-@alternative(of="busiest_replica_load", by="batch_rule", label=MOVING, unit="1", source="raab1998balls, hartley1954",
-             others={FIXED: 1.0})  # fmt: skip
+@alternative(of="busiest_replica_load", by="batch_rule", label=("rate", *STARTED), unit="1",
+             source="raab1998balls, hartley1954", others={("given", *ENDLESS): 1.0})  # fmt: skip
 def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
     """Sequences of the replica with most over those of the mean one, among replicas in lockstep: one at least."""
     mean = xp.maximum(replica_batch, 1e-9)
@@ -126,8 +126,8 @@ def LABEL_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, pre
     return round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
 
 
-@alternative(of="mean_prompts", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes, prefill_sequences):
+@alternative(of="mean_prompts", by="batch_rule", label=STARTED, unit="1", source="little1961")
+def LABEL_started_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes, prefill_sequences):
     """Prompts of the mean replica in lockstep in an iteration that holds some, by load: all alike in the beginning."""
     loop = only("load", "node_1")
     mean = round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes

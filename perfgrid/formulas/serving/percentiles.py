@@ -5,15 +5,16 @@ after it come with the steps of the batch that runs, which changes while a reque
 up its steps. Prompts that are computed in a row hold up the first of them until the last is done. The times of a
 request are those of its length: percentiles are over requests of all lengths.
 
-Batches that start and end together, and those that never end, have no arrivals: their percentiles are the means.
+Batches that start and end together have no arrivals: their percentiles are the means.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
-from .batching import FIXED, MOVING
+from .batching import LOOPS, REPLACED
 from .distributions import (
     Z,
     added,
@@ -30,7 +31,6 @@ from .distributions import (
     unpacked,
 )
 
-RULES = {"RULE": MOVING}
 PERCENTILES = {"PERCENTILE": tuple(Z)}
 
 
@@ -54,8 +54,15 @@ def p99_point():
 
 def percentile_of(time, source):
     """A percentile of a time, which is its mean where requests do not arrive."""
-    about = {"of": f"{time}_PERCENTILE", "by": "batch_rule", "label": MOVING, "unit": "s", "source": source}
-    return alternative(**about, family=PERCENTILES, others={FIXED: time})
+    about = {"of": f"{time}_PERCENTILE", "by": "batch_rule", "label": REPLACED, "unit": "s", "source": source}
+    return alternative(**about, family=PERCENTILES, others={"given": time})
+
+
+FORMULAS = by_label(
+    "batch_rule",
+    {"crowd_answer_share": ("1", "halfin1981", "Part of the answers that begin in a crowd.")},
+    {"rate": ("crowd_share",), LOOPS: ("beginning_share",)},
+)
 
 
 # ---- the first token ------------------------------------------------------------------------------------------------
@@ -88,50 +95,48 @@ def parts_of(share, sojourn, delay):
 
 @percentile_of("time_to_first_token", "kleinrock1975queueing, johnson1949")
 def LABEL_first_token_PERCENTILE(
-    LABEL_arrival_share,
-    LABEL_prefill_sojourn,
-    front_end_time,
+    arrival_share,
+    prefill_sojourn,
+    asking_time,
     PERCENTILE_point,
 ):
     """PERCENTILE of the time from arrival to first token, over requests."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
+    parts = parts_of(arrival_share, prefill_sojourn, asking_time)
     return percentile_of_mixture(PERCENTILE_point, parts)
 
 
 # ---- the tokens after it --------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="kleinrock1975queueing", family=RULES)
-def RULE_token_time_spread(
-    RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_moment, decode_steps, accepted_tokens
+@formula(unit="s", source="kleinrock1975queueing")
+def token_time_spread(
+    free_answer_time, crowd_answer_time, crowd_answer_share, answer_moment, decode_steps, accepted_tokens
 ):
     """Mean time between the tokens of a request, over requests, by statistic."""
-    free, crowd = (of_each_token(t, answer_moment) for t in (RULE_free_answer_time, RULE_crowd_answer_time))
+    free, crowd = (of_each_token(t, answer_moment) for t in (free_answer_time, crowd_answer_time))
     tokens = xp.maximum(decode_steps, 1.0) * accepted_tokens
-    mean, variance, third = mixed([(1 - RULE_crowd_answer_share, *free), (RULE_crowd_answer_share, *crowd)])
+    mean, variance, third = mixed([(1 - crowd_answer_share, *free), (crowd_answer_share, *crowd)])
     return packed(mean / tokens, variance / tokens**2, third / tokens**3)
 
 
-@formula(unit="s", source="kleinrock1975queueing", family=RULES)
-def RULE_latency_spread(
-    RULE_free_answer_time,
-    RULE_crowd_answer_time,
-    RULE_crowd_answer_share,
+@formula(unit="s", source="kleinrock1975queueing")
+def latency_spread(
+    free_answer_time,
+    crowd_answer_time,
+    crowd_answer_share,
     answer_moment,
     decode_steps,
-    RULE_prefill_sojourn,
-    RULE_arrival_share,
-    front_end_time,
+    prefill_sojourn,
+    arrival_share,
+    asking_time,
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
-    free, crowd = (of_all_lengths(t, answer_moment) for t in (RULE_free_answer_time, RULE_crowd_answer_time))
-    later = mixed([(1 - RULE_crowd_answer_share, *free), (RULE_crowd_answer_share, *crowd)])
-    first = mixed(
-        [(at(RULE_arrival_share, arrival=k), *unpacked(at(RULE_prefill_sojourn, arrival=k))) for k in ARRIVALS]
-    )
+    free, crowd = (of_all_lengths(t, answer_moment) for t in (free_answer_time, crowd_answer_time))
+    later = mixed([(1 - crowd_answer_share, *free), (crowd_answer_share, *crowd)])
+    first = mixed([(at(arrival_share, arrival=k), *unpacked(at(prefill_sojourn, arrival=k))) for k in ARRIVALS])
     mean, variance, third = added(first, [further * moment for moment in later])
-    return packed(front_end_time + mean, variance, third)
+    return packed(asking_time + mean, variance, third)
 
 
 def percentile(point, spread):
@@ -140,18 +145,18 @@ def percentile(point, spread):
 
 
 @percentile_of("time_per_output_token", "johnson1949")
-def LABEL_token_time_PERCENTILE(LABEL_token_time_spread, PERCENTILE_point):
+def LABEL_token_time_PERCENTILE(token_time_spread, PERCENTILE_point):
     """PERCENTILE of the mean time between the tokens of a request, over requests."""
-    return percentile(PERCENTILE_point, LABEL_token_time_spread)
+    return percentile(PERCENTILE_point, token_time_spread)
 
 
 @percentile_of("request_latency", "johnson1949")
-def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point, time_to_first_token_PERCENTILE, decode_steps):
+def LABEL_latency_PERCENTILE(latency_spread, PERCENTILE_point, time_to_first_token_PERCENTILE, decode_steps):
     """PERCENTILE of the time from the arrival of a request to its last token, over requests.
 
     It is not before that of the first token, and with a single token is the same.
     """
-    last = xp.maximum(percentile(PERCENTILE_point, LABEL_latency_spread), time_to_first_token_PERCENTILE)
+    last = xp.maximum(percentile(PERCENTILE_point, latency_spread), time_to_first_token_PERCENTILE)
     return xp.where(decode_steps > 0, last, time_to_first_token_PERCENTILE)
 
 
@@ -172,8 +177,8 @@ def LABEL_limited_token_time(time_per_output_token_LABEL):
     return time_per_output_token_LABEL
 
 
-@alternative(of="kept_limits_share", by="batch_rule", label=FIXED, unit="1", source="zhong2024distserve")
-def LABEL_kept_limits_share(
+@alternative(of="kept_limits_share", by="batch_rule", label="given", unit="1", source="zhong2024distserve")
+def given_kept_limits_share(
     time_to_first_token, time_per_output_token, time_to_first_token_limit, time_per_output_token_limit, decode_steps
 ):
     """Part of the requests that keep both limits: all or none."""
@@ -181,20 +186,20 @@ def LABEL_kept_limits_share(
     return xp.where((time_to_first_token <= time_to_first_token_limit) & later, 1.0, 0.0)
 
 
-@alternative(of="kept_limits_share", by="batch_rule", label=MOVING, unit="1", source="zhong2024distserve")
+@alternative(of="kept_limits_share", by="batch_rule", label=REPLACED, unit="1", source="zhong2024distserve")
 def LABEL_keeping_requests_share(
-    LABEL_arrival_share,
-    LABEL_prefill_sojourn,
-    front_end_time,
-    LABEL_token_time_spread,
+    arrival_share,
+    prefill_sojourn,
+    asking_time,
+    token_time_spread,
     time_to_first_token_limit,
     time_per_output_token_limit,
     decode_steps,
 ):
     """Part of the requests that keep both limits: one limit is kept as often by those that keep the other."""
-    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time)
+    parts = parts_of(arrival_share, prefill_sojourn, asking_time)
     first = share_of_mixture(time_to_first_token_limit, parts)
-    later = share_below(time_per_output_token_limit, *shape(LABEL_token_time_spread))
+    later = share_below(time_per_output_token_limit, *shape(token_time_spread))
     return first * xp.where(decode_steps > 0, later, 1.0)
 
 

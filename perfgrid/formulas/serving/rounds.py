@@ -6,7 +6,7 @@ under way and for the prompts of clients whose answers end at about the same tim
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, synonym
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, table
 
 from .admission import spread_evenly
@@ -23,7 +23,7 @@ def beginning_share(starting_share, rounds_begin_together):
 
 
 @formula(unit="1", source="little1961")
-def clients_arrival_share(beginning_share, group_wait_share):
+def loop_arrival_share(beginning_share, group_wait_share):
     """Part of the requests that wait for a step, for prompts before, or with all in the beginning, by arrival."""
     later, beginning = 1 - beginning_share, beginning_share + 0.0 * group_wait_share
     step = later * (1 - group_wait_share)
@@ -51,13 +51,13 @@ def placeless_share(active_clients, tabulated_batch):
 
 
 @formula(unit="s", source="little1961")
-def clients_prefill_sojourn(
+def loop_prefill_sojourn(
     ends_in_step,
     own_group_share,
     request_prefill_time,
     prefill_moment,
     awaited_step_time,
-    clients_held_time,
+    loop_held_time,
     place_round,
     placeless_share,
     output_variation,
@@ -77,7 +77,7 @@ def clients_prefill_sojourn(
     group = (ends_in_step * part, ends_in_step * second * part**2, ends_in_step * third * part**3)
     none = 0.0 * awaited_step_time**3
     step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
-    hold = spread_evenly(clients_held_time)
+    hold = spread_evenly(loop_held_time)
     ends = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
     place = (place_round, ends * place_round**2, none)
     first = (xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0), starting_pause**2 / 3, none)
@@ -92,7 +92,7 @@ def clients_prefill_sojourn(
 
 
 @formula(unit="s", source="little1961")
-def clients_free_answer_time(
+def loop_free_answer_time(
     held_prompt_time, request_prefill_time, prefill_moment, decode_step_time, decode_steps, output_variation
 ):
     """Time of an answer of the loop after its first token, by piece: prompts of others come as it goes on."""
@@ -112,7 +112,7 @@ def later_prompts_share(output_variation, rounds_begin_together):
 
 
 @formula(unit="s", source="little1961")
-def clients_crowd_answer_time(
+def loop_crowd_answer_time(
     held_prompt_time,
     starting_hold,
     request_prefill_time,
@@ -136,9 +136,3 @@ def clients_crowd_answer_time(
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
     once = starting_hold**2 / 3
     return answer(steps + later_prompts_share * held_prompt_time, starting_hold, spread_each=spread, spread_once=once)
-
-
-@synonym(unit="1", source="little1961")
-def clients_crowd_answer_share(beginning_share):
-    """Part of the answers of the beginning."""
-    return beginning_share

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import ENDED, MOVING, NODES
+from .batching import LOOPS, NODES
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -18,26 +18,16 @@ def given_loaded_step_time(decode_step_time):
     return at(decode_step_time, load=NODES[0])
 
 
-@alternative(of="loaded_step_time", by="batch_rule", label=ENDED, unit="s", source="little1961")
-def LABEL_loaded_step_time(
-    replica_batch, dp, request_capacity, first_time, decode_steps, rounds_ahead, decode_step_time
-):
-    """Time from step to step of a running sequence, prompts of others included: what Little's law leaves."""
-    step, under_way = (at(value, load=NODES[0]) for value in (decode_step_time, replica_batch * dp / request_capacity))
-    shared = xp.maximum(under_way - first_time, decode_steps * step) / (xp.maximum(decode_steps, 1.0) + rounds_ahead)
-    return xp.where(decode_steps > 0, shared, step)
-
-
-@alternative(of="loaded_step_time", by="batch_rule", label="clients", unit="s", source="little1961")
-def clients_loaded_step_time(decode_step_time, interference):
+@alternative(of="loaded_step_time", by="batch_rule", label=LOOPS, unit="s", source="little1961")
+def LABEL_loaded_step_time(decode_step_time, interference):
     """Time from step to step of a running sequence, prompts of others included."""
     return at(decode_step_time, load=NODES[0]) / (1 - interference)
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
-def rate_loaded_step_time(free_answer, crowd_answer, rate_crowd_answer_share, decode_steps, answering_step_time):
+def rate_loaded_step_time(free_answer, crowd_answer, crowd_share, decode_steps, answering_step_time):
     """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
-    mean = free_answer + rate_crowd_answer_share * (crowd_answer - free_answer)
+    mean = free_answer + crowd_share * (crowd_answer - free_answer)
     return xp.where(decode_steps > 0, mean / xp.maximum(decode_steps, 1.0), answering_step_time)
 
 
@@ -47,14 +37,8 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label=ENDED, unit="s", source="vllm2026async",
-             others={"given": 0.0})  # fmt: skip
-def LABEL_queued_iteration_time(loaded_step_time, rounds_ahead):
-    """Wait of a request from the moment that a place is free: for what a host put together ahead."""
-    return rounds_ahead * loaded_step_time
-
-
-@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
+             others={"given": 0.0, LOOPS: "loop_queueing_time"})  # fmt: skip
 def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
     """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
     free = at(free_wait, statistic="mean")
@@ -163,14 +147,14 @@ def arrivals_are_served(arrival_rate, arrival_limit):
 
 
 @alternative(of="wanted_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca",
-             others={("given", "memory", "run", *MOVING): 0.0})  # fmt: skip
+             others={("given", "memory", "run", "clients", "rate"): 0.0})  # fmt: skip
 def concurrency_wanted_batch(batch):
     """Sequences that are to run together, one after the other without end."""
     return batch
 
 
 @alternative(of="prompted_batch", by="batch_rule", label="concurrency", unit="1", source="agrawal2024sarathi",
-             others={("given", "memory", "run", *MOVING): 0.0})  # fmt: skip
+             others={("given", "memory", "run", "clients", "rate"): 0.0})  # fmt: skip
 def concurrency_prompted_batch(prompt_bound_batch, largest_load):
     """Sequences for whose prompts iterations have room at the largest load; beyond a load of 1 prompts queue for it."""
     return largest_load * prompt_bound_batch
