@@ -106,9 +106,18 @@ def starting_share(active_clients, asked_requests):
 
 
 @formula(unit="1", source="zheng2024sglang")
-def rounds_begin_together(prefill_first, equal_lengths):
-    """1 where every round of a closed loop begins together: all answers are held up alike, and as long."""
-    return xp.where(prefill_first, 1.0, 0.0) * xp.where(equal_lengths, 1.0, 0.0)
+def equal_answers(equal_lengths):
+    """1 where all answers have the same length."""
+    return xp.where(equal_lengths, 1.0, 0.0)
+
+
+@formula(unit="1", source="zheng2024sglang")
+def rounds_begin_together(prompts_beside_steps, in_step):
+    """1 where every round of a closed loop begins together: all answers are held up alike, and as long.
+
+    Prompts beside steps hold up none: answers end one after the other, as they began.
+    """
+    return in_step * (1 - prompts_beside_steps)
 
 
 @formula(unit="1", source="kleinrock1975queueing, hartley1954")
@@ -200,9 +209,13 @@ def starting_hold(starting_pause, prompts_beside_steps, decode_step_time, pass_t
 
 
 @formula(unit="1", source="little1961")
-def ends_in_step(replica_batch, decode_steps, steps_met):
-    """Answers that end in a step of the loop, on average: each takes its steps, and those that a client meets."""
-    return xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0) / xp.maximum(decode_steps + steps_met, 1.0)
+def ends_in_step(replica_batch, decode_steps, steps_met, in_step, full_prompts, lockstep_ranks):
+    """Answers that end in a step of the loop, on average: each takes its steps, and those that a client meets.
+
+    In step with each other, as many as there was room for when they began.
+    """
+    ends = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0) / xp.maximum(decode_steps + steps_met, 1.0)
+    return ends + in_step * xp.maximum(at(full_prompts, load=LOOP) / lockstep_ranks - ends, 0.0)
 
 
 @formula(unit="1", source="yu2022orca")
@@ -218,13 +231,13 @@ def group_wait_share(ends_in_step, prompts_beside_steps, steps_met):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def own_group_share(prompt_room, prompts_beside_steps, replica_batch):
+def own_group_share(prompt_room, prompts_beside_steps, replica_batch, steps_met, rounds_ahead):
     """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it.
 
-    Where iterations are mixed: those of the one before its own.
+    Where iterations are mixed: those of the iterations before its own.
     """
     together = at(xp.minimum(prompt_room, xp.maximum(replica_batch, 1.0)), load=LOOP)
-    return xp.where(prompts_beside_steps > 0, 1.0, 1 - 0.5 / together)
+    return xp.where(prompts_beside_steps > 0, steps_met + rounds_ahead, 1 - 0.5 / together)
 
 
 @formula(unit="1", source="little1961")

@@ -110,11 +110,28 @@ def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps,
 
 @formula(unit="1", source="little1961")
 def prompts_of_an_iteration(
-    iteration_arrivals, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
+    iteration_arrivals,
+    prompts_in_lockstep,
+    gathering_prompts,
+    gathering_steps,
+    polling_steps,
+    place_steps,
+    in_step,
+    full_prompts,
 ):
-    """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals."""
+    """Prompts that replicas in lockstep compute together where there is one: as stated, or of random arrivals.
+
+    In step with each other, as many as there is room for.
+    """
     come = came_together(polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, place_steps)
+    come = come + in_step * xp.maximum(full_prompts - come, 0.0)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, 1.0), come)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def full_prompts(prompt_room, group_batch, lockstep_ranks):
+    """Prompts of an iteration that is full of them, of all replicas in lockstep: not more than sequences."""
+    return xp.maximum(xp.minimum(prompt_room, group_batch), 1.0) * lockstep_ranks
 
 
 @formula(unit="1", source="little1961")
@@ -287,10 +304,19 @@ def rate_crowding(
 
 @formula(unit="1", source="little1961")
 def prompts_of_a_round(
-    round_prompts, prompts_in_lockstep, gathering_prompts, gathering_steps, polling_steps, place_steps
+    round_prompts,
+    prompts_in_lockstep,
+    gathering_prompts,
+    gathering_steps,
+    polling_steps,
+    place_steps,
+    in_step,
+    full_prompts,
+    batch_groups,
 ):
-    """Prompts of a round that holds some: as stated, or those of random arrivals."""
+    """Prompts of a round that holds some: as stated, those of random arrivals, or as many as there is room for."""
     come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, place_steps)
+    come = come + in_step * xp.maximum(full_prompts * batch_groups - come, 0.0)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 

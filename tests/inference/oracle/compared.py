@@ -38,6 +38,7 @@ def asked(record: Record) -> dict[str, Any]:
     }
     varies = lengths["prompt_variation"] + lengths["output_variation"] > 0
     design |= {"length_distribution": lengths["family"] if varies else "constant"}
+    design |= {"equal_lengths": lengths["output_variation"] == 0}
     if load["kind"] == "open":
         return design | {"batch_rule": "rate", "request_rate": load["rate"]}
     if load["kind"] == "clients":
