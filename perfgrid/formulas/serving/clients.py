@@ -218,6 +218,14 @@ def ends_in_step(replica_batch, decode_steps, steps_met, in_step, full_prompts, 
     return ends + in_step * xp.maximum(at(full_prompts, load=LOOP) / lockstep_ranks - ends, 0.0)
 
 
+@formula(unit="1", source="little1961")
+def others_share(replica_batch, full_prompts, lockstep_ranks, in_step):
+    """Part of the requests of the loop that ask while others run: in step with each other, all but the last to end."""
+    batch = xp.maximum(at(replica_batch, load=LOOP), 1e-9)
+    left = in_step * at(full_prompts, load=LOOP) / lockstep_ranks
+    return xp.where(in_step > 0, xp.maximum(1 - left / batch, 0.0), xp.minimum(xp.maximum(batch - 1, 0.0), 1.0))
+
+
 @formula(unit="1", source="yu2022orca")
 def group_wait_share(ends_in_step, prompts_beside_steps, steps_met):
     """Part of the later requests that wait for the prompts of those before them instead of a step, x.
@@ -231,13 +239,13 @@ def group_wait_share(ends_in_step, prompts_beside_steps, steps_met):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def own_group_share(prompt_room, prompts_beside_steps, replica_batch, steps_met, rounds_ahead):
+def own_group_share(prompt_room, prompts_beside_steps, replica_batch, steps_met, rounds_ahead, others_share):
     """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it.
 
     Where iterations are mixed: those of the iterations before its own.
     """
     together = at(xp.minimum(prompt_room, xp.maximum(replica_batch, 1.0)), load=LOOP)
-    return xp.where(prompts_beside_steps > 0, steps_met + rounds_ahead, 1 - 0.5 / together)
+    return xp.where(prompts_beside_steps > 0, (steps_met + rounds_ahead) * others_share, 1 - 0.5 / together)
 
 
 @formula(unit="1", source="little1961")
@@ -248,15 +256,14 @@ def prompts_before(ends_in_step, group_wait_share, own_group_share):
 
 
 @formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps, rounds_ahead, steps_met):
+def awaited_step_time(decode_step_time, batch_groups, others_share, decode_steps, rounds_ahead, steps_met):
     """Time of the step that a later request of the loop waits for: of one group, if there are other clients.
 
     A host that works ahead has put the next one together as well.
     """
-    others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
     steps = steps_met + rounds_ahead
     step = at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
-    return xp.where(decode_steps > 0, others, 0.0) * steps * step
+    return xp.where(decode_steps > 0, others_share, 0.0) * steps * step
 
 
 @formula(unit="s", source="little1961")
