@@ -66,6 +66,9 @@ def loop_prefill_sojourn(
     starting_pause,
     prefill_time,
     mean_prefill_ratio,
+    pass_prompts,
+    next_prompt_time,
+    in_step,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
@@ -74,7 +77,7 @@ def loop_prefill_sojourn(
     prompt, (second, third, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
     before = some_prompts(ends_in_step, prompt, second, third)
     part = own_group_share * prompt
-    group = (ends_in_step * part, ends_in_step * second * part**2, ends_in_step * third * part**3)
+    group = (ends_in_step * part, ends_in_step * (second - in_step) * part**2, ends_in_step * third * part**3)
     none = 0.0 * awaited_step_time**3
     step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
     hold = spread_evenly(loop_held_time)
@@ -84,7 +87,9 @@ def loop_prefill_sojourn(
     half, square = placeless_share / 2 * place_round, placeless_share / 3 * place_round**2
     places = (half, square - half**2, none)
     held = added(group, place, hold)
-    own = own_prefill(at(prefill_time, load=LOOP), mean_prefill_ratio, prefill_moment)
+    others = xp.maximum(at(pass_prompts, load=LOOP) - 1, 0.0)
+    other = at(next_prompt_time, load=LOOP) * mean_prefill_ratio
+    own = own_prefill(at(prefill_time, load=LOOP), mean_prefill_ratio, prefill_moment, others, other)
     return by_arrival(own, step, added(step, held), added(before, held), added(first, places))
 
 
