@@ -50,11 +50,18 @@ def placeless_share(active_clients, tabulated_batch):
     return 1 - at(tabulated_batch, load=LOOP) / active_clients
 
 
+@formula(unit="s", source="little1961, lepikhin2021gshard")
+def loop_prompt_time(request_prefill_time, lockstep_ranks):
+    """Time for which one prompt of the loop holds up all replicas in lockstep."""
+    return at(request_prefill_time, load=LOOP) / lockstep_ranks
+
+
 @formula(unit="s", source="little1961")
 def loop_prefill_sojourn(
     ends_in_step,
     own_group_share,
-    request_prefill_time,
+    loop_prompt_time,
+    lockstep_ranks,
     prefill_moment,
     awaited_step_time,
     loop_held_time,
@@ -74,15 +81,15 @@ def loop_prefill_sojourn(
 
     Passes of the beginning end evenly from the first to the last; places become free one after the other.
     """
-    prompt, (second, third, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
-    before = some_prompts(ends_in_step, prompt, second, third)
-    part = own_group_share * prompt
-    group = (ends_in_step * part, ends_in_step * (second - in_step) * part**2, ends_in_step * third * part**3)
+    ends, (second, third, _) = ends_in_step * lockstep_ranks, moments(prefill_moment)
+    before = some_prompts(ends, loop_prompt_time, second, third)
+    part = own_group_share * loop_prompt_time
+    group = (ends * part, ends * (second - in_step) * part**2, ends * third * part**3)
     none = 0.0 * awaited_step_time**3
     step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
     hold = spread_evenly(loop_held_time)
-    ends = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
-    place = (place_round, ends * place_round**2, none)
+    apart = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
+    place = (place_round, apart * place_round**2, none)
     first = (xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0), starting_pause**2 / 3, none)
     half, square = placeless_share / 2 * place_round, placeless_share / 3 * place_round**2
     places = (half, square - half**2, none)
@@ -98,11 +105,11 @@ def loop_prefill_sojourn(
 
 @formula(unit="s", source="little1961")
 def loop_free_answer_time(
-    held_prompt_time, request_prefill_time, prefill_moment, decode_step_time, decode_steps, output_variation
+    held_prompt_time, loop_prompt_time, prefill_moment, decode_step_time, decode_steps, output_variation
 ):
     """Time of an answer of the loop after its first token, by piece: prompts of others come as it goes on."""
     second, _, _ = moments(prefill_moment)
-    spread = held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
+    spread = held_prompt_time * loop_prompt_time * (second - 1 + output_variation**2)
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
     return answer(steps + held_prompt_time, 0.0, spread_each=spread)
 
@@ -120,7 +127,7 @@ def later_prompts_share(output_variation, rounds_begin_together):
 def loop_crowd_answer_time(
     held_prompt_time,
     starting_hold,
-    request_prefill_time,
+    loop_prompt_time,
     prefill_moment,
     decode_step_time,
     decode_steps,
@@ -132,12 +139,7 @@ def loop_crowd_answer_time(
     All passes of the beginning hold it up that follow its own, evenly from none to all, and some of later requests.
     """
     second, _, _ = moments(prefill_moment)
-    spread = (
-        later_prompts_share
-        * held_prompt_time
-        * at(request_prefill_time, load=LOOP)
-        * (second - 1 + output_variation**2)
-    )
+    spread = later_prompts_share * held_prompt_time * loop_prompt_time * (second - 1 + output_variation**2)
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
     once = starting_hold**2 / 3
     return answer(steps + later_prompts_share * held_prompt_time, starting_hold, spread_each=spread, spread_once=once)
