@@ -239,13 +239,18 @@ def group_wait_share(ends_in_step, prompts_beside_steps, steps_met):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def own_group_share(prompt_room, prompts_beside_steps, replica_batch, steps_met, rounds_ahead, others_share):
+def own_group_share(
+    prompt_room, prompts_beside_steps, replica_batch, steps_met, rounds_ahead, others_share, ends_in_step
+):
     """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it.
 
-    Where iterations are mixed: those of the iterations before its own.
+    Of an endless queue prompts come at once, and half of those wait that a pass has no room for. Where iterations are
+    mixed: those of the iterations before its own.
     """
     together = at(xp.minimum(prompt_room, xp.maximum(replica_batch, 1.0)), load=LOOP)
-    return xp.where(prompts_beside_steps > 0, (steps_met + rounds_ahead) * others_share, 1 - 0.5 / together)
+    beyond = xp.maximum(1 - (together - 1) / xp.maximum(ends_in_step, 1e-9), 0.0)
+    alone = steps_met * (1 - 0.5 / together) + (1 - steps_met) * beyond / 2
+    return xp.where(prompts_beside_steps > 0, (steps_met + rounds_ahead) * others_share, alone)
 
 
 @formula(unit="1", source="little1961")
