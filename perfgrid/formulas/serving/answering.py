@@ -11,7 +11,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
-from .batching import LOOPS, NODES
+from .batching import NODES, ONE_BATCH
 from .distributions import answer, mixed, packed, unpacked
 from .met_iterations import moments
 from .tabulated import at_batch
@@ -207,7 +207,7 @@ def crowd_answer(full_batch_step_time, decode_steps, admission_time):
 
 
 @alternative(of="free_answer_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
-             others={LOOPS: "loop_free_answer_time"})  # fmt: skip
+             others={ONE_BATCH: "loop_free_answer_time"})  # fmt: skip
 def rate_free_answer_time(
     answering_step_time,
     answering_step_variation,
@@ -264,7 +264,7 @@ def full_batch_step_time(decode_step_time):
 
 
 @alternative(of="crowd_answer_time", by="batch_rule", label="rate", unit="s", source="little1961",
-             others={LOOPS: "loop_crowd_answer_time"})  # fmt: skip
+             others={ONE_BATCH: "loop_crowd_answer_time"})  # fmt: skip
 def rate_crowd_answer_time(crowd_answer, admission_time, request_prefill_time, prefill_moment, output_variation):
     """Time of an answer after its first token on a full replica, by piece."""
     second, _, _ = moments(prefill_moment)

@@ -14,7 +14,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
-from .batching import LOOPS, NODES
+from .batching import NODES, ONE_BATCH
 from .distributions import added, mixed, normal_density, normal_share, packed, unpacked
 from .met_iterations import moments, own_prefill
 from .pipeline_groups import log_slopes
@@ -199,7 +199,7 @@ def idle_share(server_sequences, pp):
 
 
 @alternative(of="arrival_share", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
-             others={LOOPS: "loop_arrival_share"})  # fmt: skip
+             others={ONE_BATCH: "loop_arrival_share"})  # fmt: skip
 def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
     """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
     placed = 1 - crowd_share
@@ -301,7 +301,7 @@ def free_wait(prompting_time_share, idle_share, step_wait, prompts_wait):
 
 
 @alternative(of="prefill_sojourn", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing",
-             others={LOOPS: "loop_prefill_sojourn"})  # fmt: skip
+             others={ONE_BATCH: "loop_prefill_sojourn"})  # fmt: skip
 def rate_prefill_sojourn(
     step_wait,
     prompts_wait,

@@ -61,8 +61,7 @@ def most_sequences(largest_batch, prompt_bound_batch, dp):
     return xp.maximum(xp.minimum(largest_batch, prompt_bound_batch), dp)
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961",
-             others={"given": "batch", LOOPS: "loop_batch"})  # fmt: skip
+@alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
 def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
     """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
 
@@ -159,7 +158,7 @@ def rate_load_fraction(request_rate, largest_request_rate):
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",
-             others={ONE_BATCH: "tabulated_batch"})  # fmt: skip
+             others={"given": "batch", LOOPS: "loop_batch"})  # fmt: skip
 def rate_running_batch(served_rate, decode_steps, loaded_step_time, first_time, mean_prefill_ratio, most_sequences):
     """Sequences that run at the same time, over all replicas, on average: their rate times the time under way."""
     under_way = decode_steps * loaded_step_time + first_time * mean_prefill_ratio

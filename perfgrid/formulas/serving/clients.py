@@ -15,14 +15,14 @@ all other clients but these.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.axes import at, only
 
-from .batching import LOOPS, NODES, STARTED
+from .batching import ENDLESS, LOOPS, NODES, STARTED
 from .distributions import at_deviation, deviation_and_skewness, scale_and_width
 from .latency import WHOLE, in_pass
 from .lockstep import most_above
 
-LOOP, MANY = NODES[:2]
+LOOP, MANY, LAST = NODES[:3]  # the loop, passes of many prompts, the last round
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -57,22 +57,29 @@ FORMULAS = by_label(
         "memory": ("most_sequences", "most_sequences", 0.0, 0.0, 0.0),
         "run": ("most_sequences", "most_sequences", "requests", 0.0, 0.0),
         "clients": ("batch", "most_sequences", "loop_requests", "front_end_time", 1.0),
-        "rate": (None, None, None, "front_end_time", None),
+        "given": ("batch", "batch", 0.0, 0.0, 0.0),
+        "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0),
     },
 )
 
 
 @formula(unit="1", source="yu2022orca")
-def active_clients(loop_clients, asked_requests, dp):
+def active_clients(loop_clients, asked_requests):
     """Clients that have something to ask: not more than there are requests."""
-    some = xp.minimum(loop_clients, xp.maximum(asked_requests, xp.minimum(loop_clients, dp)))
-    return xp.where(asked_requests > 0, some, loop_clients)
+    return xp.where(asked_requests > 0, xp.minimum(loop_clients, xp.maximum(asked_requests, 1.0)), loop_clients)
 
 
 @formula(unit="1", source="yu2022orca, kwon2023vllm")
 def loop_batch(active_clients, loop_places):
     """Sequences of a closed loop that run together: one for each client, as many as can."""
     return xp.minimum(active_clients, loop_places)
+
+
+@alternative(of="tabulated_batch", by="batch_rule", label=STARTED, unit="1", source="yu2022orca",
+             others={"given": "batch", ENDLESS: "loop_batch"})  # fmt: skip
+def LABEL_tabulated_batch(loop_batch, last_batch):
+    """Sequences of a closed loop that run together, by load: in the end fewer."""
+    return loop_batch + only("load", LAST) * (last_batch - loop_batch)
 
 
 @alternative(of="prefill_sequences", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
@@ -90,13 +97,11 @@ def LABEL_started_sequences(
     A batch b of answers that take n steps ends b/n of them in a step; most steps see one or none where b < n. An
     engine that holds prompts back computes those of all steps meanwhile.
     """
-    batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
+    batch = xp.maximum(replica_batch, 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
-    many = xp.minimum(held, xp.floor(batch))
-    mean = at(prompts_of_an_iteration, load=LOOP) / lockstep_ranks
-    most = xp.minimum(at(busiest_prompts, load=LOOP), xp.maximum(held, mean))
-    few = xp.maximum(xp.minimum(most, batch), 1.0)
-    return table("load", **{node: few if node == LOOP else many for node in NODES})
+    most = xp.minimum(busiest_prompts, xp.maximum(held, prompts_of_an_iteration / lockstep_ranks))
+    few, many = xp.maximum(xp.minimum(most, batch), 1.0), xp.minimum(held, xp.floor(batch))
+    return few + only("load", MANY) * (many - few)
 
 
 @formula(unit="1", source="little1961")
@@ -120,53 +125,74 @@ def rounds_begin_together(prompts_beside_steps, in_step):
     return in_step * (1 - prompts_beside_steps)
 
 
-@formula(unit="1", source="kleinrock1975queueing, hartley1954")
-def ebb_answers(answer_moment, tabulated_batch):
-    """Answers from the start of the last one of a loop until all have ended: the longest rest of those under way.
-
-    The rest of an answer that is met at any time has the moments E(r^(k + 1))/(k + 1); the fourth is taken to be that
-    of a lognormal length.
-    """
-    second, third = (at(answer_moment, power=name) for name in ("second", "third"))
-    mean, square, cube = second / 2, third / 3, third**2 / 4
+def longest(count, mean, square, cube):
+    """The longest of so many lengths of these moments about zero: at least 1."""
     shape = scale_and_width(*deviation_and_skewness(mean, square - mean**2, cube - 3 * mean * square + 2 * mean**3))
-    return xp.maximum(at_deviation(most_above(at(tabulated_batch, load=LOOP)), mean, *shape), 1.0)
+    return xp.maximum(at_deviation(most_above(count), mean, *shape), 1.0)
 
 
 @formula(unit="1", source="yu2022orca")
-def rounds_in_step(output_variation, asked_requests, tabulated_batch):
-    """How far the answers of a loop are still in step at its end, 1 if all are alike: their lengths vary by √k·v."""
-    rounds = asked_requests / at(tabulated_batch, load=LOOP)
-    return xp.maximum(1 - output_variation * xp.sqrt(3 * xp.maximum(rounds, 0.0)), 0.0)
+def rounds_in_step(output_variation, asked_requests, loop_batch):
+    """How far the answers of the last round of a loop begin in step: those of k rounds before it vary by √k·v."""
+    rounds = xp.maximum(asked_requests / loop_batch - 1, 0.0)
+    return xp.maximum(1 - output_variation * xp.root(3 * rounds), 0.0)
+
+
+@formula(unit="1", source="yu2022orca")
+def left_over(loop_batch, asked_requests):
+    """Requests of the last round of a loop, if its answers are in step: not more than run together."""
+    whole = xp.maximum(xp.ceil(asked_requests / loop_batch * (1 - WHOLE)) - 1, 0.0)
+    return xp.maximum(asked_requests - whole * loop_batch, 1.0)
+
+
+@formula(unit="1", source="kleinrock1975queueing, hartley1954")
+def last_answers(answer_moment, loop_batch, left_over, rounds_in_step):
+    """Answers from the start of the last round of a loop until all have ended: the longest of those under way.
+
+    In step they begin together. Else they have rests, which have the moments E(r^(k + 1))/(k + 1) of the lengths r;
+    the fourth is taken to be that of a lognormal length.
+    """
+    second, third = (at(answer_moment, power=name) for name in ("second", "third"))
+    whole = longest(left_over, 1.0, second, third)
+    return rounds_in_step * whole + (1 - rounds_in_step) * longest(loop_batch, second / 2, third / 3, third**2 / 4)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def last_batch(loop_batch, asked_requests, left_over, rounds_in_step, last_answers, answer_moment):
+    """Sequences that run in the last round of a loop on average: all but the longest end earlier."""
+    rests = (1 - rounds_in_step) * loop_batch * at(answer_moment, power="second") / 2
+    last = (rounds_in_step * left_over + rests) / last_answers
+    return xp.where(asked_requests > 0, xp.minimum(xp.maximum(last, 1.0), loop_batch), loop_batch)
 
 
 @alternative(of="served_rate", by="batch_rule", label=LOOPS, unit="1/s", source="little1961")
 def LABEL_served_rate(
     request_capacity,
-    tabulated_batch,
+    loop_batch,
     asking_time,
     loop_held_time,
     asked_requests,
+    left_over,
     rounds_in_step,
-    ebb_answers,
+    last_answers,
     prefill_time,
+    request_prefill_time,
+    dp,
     decode_steps,
     decode_step_time,
 ):
     """Requests per second that end: those of the passes, less often where each client waits for the server between.
 
-    A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its ebb, in
-    which no prompts come. A last round in step is the shorter the fewer requests are left for it.
+    A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its last
+    answers, beside prompts only if they begin together.
     """
-    running, between = at(tabulated_batch, load=LOOP), asking_time + loop_held_time
-    one = running / at(request_capacity, load=LOOP) + between
-    rounds = xp.maximum(asked_requests / running, 1.0)
-    before = rounds - 1 + rounds_in_step * (xp.ceil(rounds * (1 - WHOLE)) - rounds)
-    alone = xp.minimum(between + at(prefill_time + decode_steps * decode_step_time, load=LOOP), one)
-    left = asked_requests - (xp.ceil(rounds * (1 - WHOLE)) - 1) * running
-    in_step = alone + (one - alone) * xp.maximum(left - 1, 0.0) / xp.maximum(running - 1, 1.0)
-    last = rounds_in_step * in_step + (1 - rounds_in_step) * alone * ebb_answers
-    return xp.where(asked_requests > 0, asked_requests / (before * one + last), running / one)
+    between = asking_time + loop_held_time
+    one = loop_batch / at(request_capacity, load=LOOP) + between
+    before = asked_requests - loop_batch + rounds_in_step * (loop_batch - left_over)
+    prompts = left_over / dp * at(request_prefill_time, load=LAST)
+    prompts = rounds_in_step * prompts + (1 - rounds_in_step) * at(prefill_time, load=LOOP)
+    last = between + prompts + decode_steps * last_answers * at(decode_step_time, load=LAST)
+    return xp.where(asked_requests > 0, asked_requests / (before / loop_batch * one + last), loop_batch / one)
 
 
 # ---- what a request waits for ---------------------------------------------------------------------------------------
@@ -279,23 +305,23 @@ def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_st
 
 @formula(unit="s", source="little1961")
 def held_prompt_time(
-    tabulated_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, decode_step_time
+    loop_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, decode_step_time
 ):
     """Time of prompts that hold up the mean answer of the loop: what Little's law leaves beside its steps.
 
     Of c requests under way each takes c/X from the moment it has a place.
     """
-    under_way = at(tabulated_batch / request_capacity, load=LOOP)
+    under_way = loop_batch / at(request_capacity, load=LOOP)
     first = pass_wait + at(prefill_time, load=LOOP) * mean_prefill_ratio
     return xp.maximum(under_way - first - decode_steps * at(decode_step_time, load=LOOP), 0.0)
 
 
 @formula(unit="s", source="little1961")
-def place_queue_time(active_clients, tabulated_batch, starting_share, request_capacity):
+def place_queue_time(active_clients, loop_batch, starting_share, request_capacity):
     """Mean wait for a place: (c - b)/X with c clients, b places and X requests per second; half of it and less for
     those that come in the beginning, of whom b have places.
     """
-    waiting = active_clients - at(tabulated_batch, load=LOOP)
+    waiting = active_clients - loop_batch
     beginning = starting_share * waiting / (2 * active_clients)
     return (1 - starting_share + beginning) * waiting / at(request_capacity, load=LOOP)
 

@@ -49,8 +49,7 @@ def LABEL_mixed_iterations(prompts_beside_steps, other_sequences_share):
 @alternative(of="mixed_iterations", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
 def LABEL_started_iterations(prompts_beside_steps, other_sequences_share):
     """Part of the steps that run beside prompts, by load: all in the loop, half while its beginning is computed."""
-    part = table("load", **{node: 1.0 if node == NODES[0] else 0.5 for node in NODES})
-    return prompts_beside_steps * other_sequences_share * part
+    return prompts_beside_steps * other_sequences_share * (1 - 0.5 * only("load", NODES[1]))
 
 
 @formula(unit="1", source="reiser1980mva")

@@ -129,7 +129,7 @@ def LABEL_mean_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, pre
 @alternative(of="mean_prompts", by="batch_rule", label=STARTED, unit="1", source="little1961")
 def LABEL_started_prompts(round_prompts, lockstep_ranks, even_prompting_rounds, prefill_passes, prefill_sequences):
     """Prompts of the mean replica in lockstep in an iteration that holds some, by load: all alike in the beginning."""
-    loop = only("load", "node_1")
+    loop = 1 - only("load", "node_2")
     mean = round_prompts / (lockstep_ranks * even_prompting_rounds) * prefill_passes
     return mean * loop + prefill_sequences * (1 - loop)
 

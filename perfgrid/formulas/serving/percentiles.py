@@ -14,7 +14,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
-from .batching import LOOPS, REPLACED
+from .batching import ONE_BATCH, REPLACED
 from .distributions import (
     Z,
     added,
@@ -61,7 +61,7 @@ def percentile_of(time, source):
 FORMULAS = by_label(
     "batch_rule",
     {"crowd_answer_share": ("1", "halfin1981", "Part of the answers that begin in a crowd.")},
-    {"rate": ("crowd_share",), LOOPS: ("beginning_share",)},
+    {"rate": ("crowd_share",), ONE_BATCH: ("beginning_share",)},
 )
 
 

@@ -39,15 +39,15 @@ def some_prompts(count, time, second, third):
 
 
 @formula(unit="s", source="little1961")
-def place_round(active_clients, tabulated_batch, request_capacity):
+def place_round(active_clients, loop_batch, request_capacity):
     """Time in which as many requests end as there are clients without a place."""
-    return (active_clients - at(tabulated_batch, load=LOOP)) / at(request_capacity, load=LOOP)
+    return (active_clients - loop_batch) / at(request_capacity, load=LOOP)
 
 
 @formula(unit="1", source="little1961")
-def placeless_share(active_clients, tabulated_batch):
+def placeless_share(active_clients, loop_batch):
     """Part of the clients that have no place in the beginning."""
-    return 1 - at(tabulated_batch, load=LOOP) / active_clients
+    return 1 - loop_batch / active_clients
 
 
 @formula(unit="s", source="little1961, lepikhin2021gshard")
