@@ -89,13 +89,11 @@ FORMULAS = by_label(
         "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate."),
         "arrival_rate": ("1/s", "little1961", "Requests per second that arrive from outside."),
         "arrival_limit": ("1/s", "little1961", "Those that count as served; beyond a load of 1 their queue grows."),
-        "in_step": ("1", "little1961", "1 where answers that begin together end together, round for round."),
     },
     {
-        "given": (1.0, 0.0, 0.0, 0.0, 0.0),
-        ("concurrency", "clients"): (1.0, 0.0, 0.0, 0.0, "equal_answers"),
-        ("memory", "run"): (0.0, 0.0, 0.0, 0.0, "equal_answers"),
-        "rate": (0.0, 1.0, "request_rate", "served_limit", 0.0),
+        STATES: (1.0, 0.0, 0.0, 0.0),
+        ("memory", "run"): (0.0, 0.0, 0.0, 0.0),
+        "rate": (0.0, 1.0, "request_rate", "served_limit"),
     },
 )
 

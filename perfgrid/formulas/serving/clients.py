@@ -22,6 +22,7 @@ from .distributions import at_deviation, deviation_and_skewness, scale_and_width
 from .latency import WHOLE, in_pass
 from .lockstep import most_above
 
+ENDLESS_ROUNDS = 1e6
 LOOP, MANY, LAST = NODES[:3]  # the loop, passes of many prompts, the last round
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -110,10 +111,33 @@ def starting_share(active_clients, asked_requests):
     return xp.where(asked_requests > 0, xp.minimum(active_clients / xp.maximum(asked_requests, 1.0), 1.0), 0.0)
 
 
-@formula(unit="1", source="zheng2024sglang")
-def equal_answers(equal_lengths):
-    """1 where all answers have the same length."""
-    return xp.where(equal_lengths, 1.0, 0.0)
+@formula(unit="1", source="little1961")
+def rounds_on_average(asked_requests, loop_batch):
+    """Rounds before the mean request of a closed loop."""
+    return xp.where(asked_requests > 0, xp.maximum(asked_requests / loop_batch - 1, 0.0) / 2, ENDLESS_ROUNDS)
+
+
+@formula(unit="1", source="little1961")
+def in_step(
+    equal_lengths,
+    rounds_on_average,
+    asking_time,
+    weight_memory,
+    hbm_bandwidth,
+    pp,
+    loop_batch,
+    dp,
+    full_prompts,
+    lockstep_ranks,
+):
+    """How far answers that begin together end together: 1 if all are alike and their clients ask again at once.
+
+    They begin in a wave of so many iterations as their prompts fill. Front ends take any time up to twice the mean
+    one, which widens the wave by the root of the rounds, in steps that read all weights.
+    """
+    wave = loop_batch / dp * lockstep_ranks / at(full_prompts, load=LOOP)
+    wider = xp.root(rounds_on_average / 3) * asking_time / (weight_memory * pp / hbm_bandwidth)
+    return xp.where(equal_lengths, wave / (wave + wider), 0.0)
 
 
 @formula(unit="1", source="zheng2024sglang")
