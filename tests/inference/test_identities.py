@@ -107,11 +107,15 @@ def test_the_designs_are_of_every_structure(systems):
 # ---- loads are closures of one machine ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "missed", "worst"), [("served_rate", 13, 0.41), ("time_per_output_token", 34, 0.29)])
-def test_a_loop_of_clients_is_an_endless_queue_of_as_many(systems, loop, name, missed, worst):
-    """N clients within the places, and N sequences each replaced by the next: within 2 %."""
-    queue = systems.evaluate(name, batch_rule="concurrency", batch=systems.sequences)
-    check(systems, np.abs(loop[name] / queue[name] - 1), 0.02, missed=missed, worst=worst)
+def test_a_loop_of_clients_is_an_endless_queue_of_as_many(systems, loop):
+    """N clients within the places, and N sequences each replaced by the next: within 2 %.
+
+    A client asks when the next iteration has begun: its first token comes later, and the others the sooner for it.
+    """
+    bounds = {"served_rate": 0.02, "request_latency": 0.02, "time_per_output_token": 0.035}
+    queue = systems.evaluate(*bounds, batch_rule="concurrency", batch=systems.sequences)
+    for name, bound in bounds.items():
+        check(systems, np.abs(loop[name] / queue[name] - 1), bound)
 
 
 def test_sequences_are_rate_times_latency_in_a_queue(systems):
@@ -296,9 +300,6 @@ def test_more_of_a_prompt_in_a_cache_is_never_slower(systems, hit):
     check(systems, more[TIMES[0]] / less[TIMES[0]] - 1, 0.01, missed=1, worst=0.04)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a second round of a single request steps as slowly as one of all: 244 of 360 miss"
-)
 def test_a_request_more_than_clients_takes_a_second_round(systems):
     """N + 1 requests of N clients, all of one length: a round of all, and one of a single request.
 
@@ -310,4 +311,6 @@ def test_a_request_more_than_clients_takes_a_second_round(systems):
         return requests / clients(systems, count, requests, **EQUAL)["served_rate"]
 
     lone = clients(systems, 1.0, 1.0, **EQUAL)
-    check(systems, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.06)
+    check(
+        systems, np.abs(duration(n, n + 1) / (duration(n, n) + lone["request_latency"]) - 1), 0.06, missed=3, worst=0.08
+    )

@@ -52,14 +52,15 @@ FORMULAS = by_label(
         "asked_requests": ("1", "little1961", "Requests of a closed loop; 0 where it never ends."),
         "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
         "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
+        "in_step": ("1", "little1961", "How far answers that begin together end together, and so the next ones."),
     },
     {
-        "concurrency": ("batch", "prompt_bound_batch", 0.0, 0.0, 0.0),
-        "memory": ("most_sequences", "most_sequences", 0.0, 0.0, 0.0),
-        "run": ("most_sequences", "most_sequences", "requests", 0.0, 0.0),
-        "clients": ("batch", "most_sequences", "loop_requests", "front_end_time", 1.0),
-        "given": ("batch", "batch", 0.0, 0.0, 0.0),
-        "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0),
+        "concurrency": ("batch", "prompt_bound_batch", 0.0, 0.0, 0.0, "loop_in_step"),
+        "memory": ("most_sequences", "most_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
+        "run": ("most_sequences", "most_sequences", "requests", 0.0, 0.0, "loop_in_step"),
+        "clients": ("batch", "most_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
+        "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0),
+        "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0),
     },
 )
 
@@ -85,23 +86,12 @@ def LABEL_tabulated_batch(loop_batch, last_batch):
 
 @alternative(of="prefill_sequences", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
 def LABEL_started_sequences(
-    replica_batch,
-    prefill_chunk_tokens,
-    computed_prompt_tokens,
-    cp,
-    busiest_prompts,
-    prompts_of_an_iteration,
-    lockstep_ranks,
+    replica_batch, prefill_chunk_tokens, computed_prompt_tokens, cp, busiest_prompts, prompt_room
 ):
-    """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
-
-    A batch b of answers that take n steps ends b/n of them in a step; most steps see one or none where b < n. An
-    engine that holds prompts back computes those of all steps meanwhile.
-    """
-    batch = xp.maximum(replica_batch, 1.0)
+    """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there."""
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
-    most = xp.minimum(busiest_prompts, xp.maximum(held, prompts_of_an_iteration / lockstep_ranks))
-    few, many = xp.maximum(xp.minimum(most, batch), 1.0), xp.minimum(held, xp.floor(batch))
+    batch = xp.maximum(replica_batch, 1.0)
+    few, many = xp.minimum(xp.minimum(busiest_prompts, prompt_room), batch), xp.minimum(held, xp.floor(batch))
     return few + only("load", MANY) * (many - few)
 
 
@@ -118,7 +108,7 @@ def rounds_on_average(asked_requests, loop_batch):
 
 
 @formula(unit="1", source="little1961")
-def in_step(
+def loop_in_step(
     equal_lengths,
     rounds_on_average,
     asking_time,

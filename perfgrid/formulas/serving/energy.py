@@ -13,6 +13,8 @@ from perfgrid.formulas.hardware.power import boost
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.tiling import hbm_bytes
 
+from .batching import LOOPS
+from .clients import LAST, LOOP
 from .experts import touched_experts
 from .latency import with_steps
 
@@ -208,24 +210,33 @@ def request_passes(
     return tp * cp * table("pass", prefill=1 / pass_prompts, decode=steps * (1 + draft_tokens * draft_cost))
 
 
+@alternative(of="request_weight", by="batch_rule", label=LOOPS, unit="1", source="little1961",
+             others={("given", "rate"): "load_weight"})  # fmt: skip
+def LABEL_request_weight(loop_batch, left_over, rounds_in_step, asked_requests):
+    """Part of the requests of a closed loop that end in full rounds, and in its last one, by load."""
+    ending = rounds_in_step * left_over + (1 - rounds_in_step) * loop_batch
+    ending = xp.where(asked_requests > 0, xp.minimum(ending / xp.maximum(asked_requests, 1.0), 1.0), 0.0)
+    return (1 - ending) * only("load", LOOP) + ending * only("load", LAST)
+
+
 @formula(unit="J", source="hong2010power")
-def request_kernel_energy(pass_energy, request_passes, load_weight):
+def request_kernel_energy(pass_energy, request_passes, request_weight):
     """Energy of all kernels of one request, by resource."""
-    return total(total(pass_energy * request_passes, "pass") * load_weight, "load")
+    return total(total(pass_energy * request_passes, "pass") * request_weight, "load")
 
 
 @formula(unit="J", source="zhang2024llmcompass")
-def request_link_energy(pass_link_bytes, request_passes, load_weight, scale_up_byte_energy, scale_out_byte_energy):
+def request_link_energy(pass_link_bytes, request_passes, request_weight, scale_up_byte_energy, scale_out_byte_energy):
     """Energy of the interfaces of links for one request, by tier."""
-    sent = total(total(pass_link_bytes * request_passes, "pass") * load_weight, "load")
+    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
     return sent * table("tier", scale_up=scale_up_byte_energy, scale_out=scale_out_byte_energy)
 
 
 @formula(unit="J", source="kandiah2021accelwattch")
-def request_static_energy(static_power, idle_power, devices, served_rate, working_time, request_passes, load_weight):
+def request_static_energy(static_power, idle_power, devices, served_rate, working_time, request_passes, request_weight):
     """Energy that all devices draw whatever they do, for the time between two requests that end: less while idle."""
     paid = devices / served_rate
-    working = total(total(working_time * request_passes, "pass") * load_weight, "load")
+    working = total(total(working_time * request_passes, "pass") * request_weight, "load")
     return idle_power * paid + (static_power - idle_power) * xp.minimum(working, paid)
 
 
