@@ -15,7 +15,7 @@ all other clients but these.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, only
+from perfgrid.formulas.axes import at, only, total
 
 from .batching import ENDLESS, LOOPS, NODES, STARTED
 from .distributions import at_deviation, deviation_and_skewness, scale_and_width
@@ -48,17 +48,17 @@ FORMULAS = by_label(
     "batch_rule",
     {
         "loop_clients": ("1", "yu2022orca", "Clients of a closed loop."),
-        "loop_places": ("1", "kwon2023vllm", "Sequences of a closed loop that run at once at most."),
+        "loop_places": ("1", "kwon2023vllm", "Clients of a closed loop that have places at once."),
         "asked_requests": ("1", "little1961", "Requests of a closed loop; 0 where it never ends."),
         "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
         "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
         "in_step": ("1", "little1961", "How far answers that begin together end together, and so the next ones."),
     },
     {
-        "concurrency": ("batch", "prompt_bound_batch", 0.0, 0.0, 0.0, "loop_in_step"),
-        "memory": ("most_sequences", "most_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
-        "run": ("most_sequences", "most_sequences", "requests", 0.0, 0.0, "loop_in_step"),
-        "clients": ("batch", "most_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
+        "concurrency": ("batch", "batch", 0.0, 0.0, 0.0, "loop_in_step"),
+        "memory": ("placed_sequences", "placed_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
+        "run": ("placed_sequences", "placed_sequences", "requests", 0.0, 0.0, "loop_in_step"),
+        "clients": ("batch", "placed_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
         "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0),
         "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0),
     },
@@ -71,10 +71,33 @@ def active_clients(loop_clients, asked_requests):
     return xp.where(asked_requests > 0, xp.minimum(loop_clients, xp.maximum(asked_requests, 1.0)), loop_clients)
 
 
-@formula(unit="1", source="yu2022orca, kwon2023vllm")
-def loop_batch(active_clients, loop_places):
-    """Sequences of a closed loop that run together: one for each client, as many as can."""
-    return xp.minimum(active_clients, loop_places)
+def served_beside(asking, most, variation):
+    """Of N customers that come again and again, so many as are not in a queue that ends when B of them come.
+
+    Where a part u = b/B of the server is taken, u²·v/(1 - u) wait (M/G/1, Pollaczek and Khinchine), v half the second
+    moment of a service; N = b + waiting is a quadratic equation. One that comes meets the other N - 1 (Reiser and
+    Lavenberg).
+    """
+    part = xp.maximum(asking - 1, 0.0) / most
+    root = xp.sqrt((1 - part) ** 2 + 4 * variation / most * part)
+    return xp.minimum(2 * asking / (1 + part + root), most)
+
+
+@formula(unit="1", source="kwon2023vllm")
+def placed_sequences(largest_batch, dp):
+    """Sequences for which there is memory and a place: one per replica at least."""
+    return xp.maximum(largest_batch, dp)
+
+
+@formula(unit="1", source="kleinrock1975queueing, reiser1980mva")
+def loop_batch(active_clients, loop_places, prompt_bound_batch, dp, prompt_ratio, length_weight, equal_lengths):
+    """Sequences of a closed loop that run together: of those with a place, all but those that wait for iterations.
+
+    Prompts come at random, unless all answers are alike; each replica has a queue of its own.
+    """
+    placed, room = xp.minimum(active_clients, loop_places), prompt_bound_batch / dp
+    second = total(prompt_ratio**2 * length_weight, "length")
+    return dp * served_beside(placed / dp, room, xp.where(equal_lengths, 0.0, second / 2))
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label=STARTED, unit="1", source="yu2022orca",
