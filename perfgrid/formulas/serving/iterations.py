@@ -311,11 +311,10 @@ def prompts_of_a_round(
     place_steps,
     in_step,
     full_prompts,
-    batch_groups,
 ):
     """Prompts of a round that holds some: as stated, those of random arrivals, or as many as there is room for."""
     come = came_together(polling_steps, gathering_prompts, gathering_steps, round_prompts, place_steps)
-    come = come + in_step * xp.maximum(full_prompts * batch_groups - come, 0.0)
+    come = come + in_step * xp.maximum(full_prompts - come, 0.0)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_in_lockstep, come), come)
 
 
