@@ -56,12 +56,12 @@ def came_together(polling_steps, prompts, limit, arrivals, steps):
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
 def loop_held_time(
-    polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, decode_step_time, replica_batch
+    polling_steps, gathering_prompts, gathering_steps, iteration_arrivals, loop_step_time, replica_batch
 ):
     """Mean time for which the prompt of a client is held while others decode."""
     steps = held_steps(polling_steps, gathering_prompts, gathering_steps, at(iteration_arrivals, load=LOOP))
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    return others * steps * at(decode_step_time, load=LOOP)
+    return others * steps * loop_step_time
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")

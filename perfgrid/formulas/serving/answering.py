@@ -66,7 +66,13 @@ def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
 
 @formula(unit="s", source="kwon2023vllm, agrawal2024sarathi")
 def longest_row(
-    hold_time, prefill_moment, replica_sequences, places, decode_steps, met_added_time, prompts_beside_steps
+    met_round_hold_time,
+    prefill_moment,
+    replica_sequences,
+    places,
+    decode_steps,
+    met_crowded_added_time,
+    prompts_beside_steps,
 ):
     """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row.
 
@@ -74,7 +80,7 @@ def longest_row(
     """
     second, _, _ = moments(prefill_moment)
     free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
-    row, beside = free * second * hold_time, xp.maximum(decode_steps, 1.0) * met_added_time
+    row, beside = free * second * met_round_hold_time, xp.maximum(decode_steps, 1.0) * met_crowded_added_time
     return xp.where(prompts_beside_steps > 0, xp.minimum(row, beside), row)
 
 
@@ -102,9 +108,9 @@ def cut(longest, mean, square, cube):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def held_steps_share(busy_share, step_under_way, pp, met_added_time):
+def held_steps_share(busy_share, step_under_way, pp, met_crowded_added_time):
     """Part q of the steps of an answer that prompts hold up."""
-    return xp.minimum(busy_share / (1 - busy_share) * step_under_way * pp / met_added_time, 0.99)
+    return xp.minimum(busy_share / (1 - busy_share) * step_under_way * pp / met_crowded_added_time, 0.99)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -124,8 +130,8 @@ def row_growth(
     held_steps_share,
     held_steps_persistence,
     turn_share,
-    met_added_time,
-    hold_time,
+    met_crowded_added_time,
+    met_round_hold_time,
     prompts_beside_steps,
     added_variation,
 ):
@@ -137,7 +143,7 @@ def row_growth(
     turn = 1 / (1 - xp.minimum(busy_share, prompt_load)) ** 2
     more = held_steps_persistence
     chain = (1 - held_steps_share) * (1 + more) / (1 - more) + added_variation * turn
-    chain = chain * met_added_time / hold_time
+    chain = chain * met_crowded_added_time / met_round_hold_time
     turn = xp.where(prompts_beside_steps > 0, xp.minimum(turn, chain), turn)
     return turn_share * turn + (1 - turn_share) * chain
 
@@ -145,7 +151,7 @@ def row_growth(
 @formula(unit="s", source="kleinrock1975queueing")
 def rows_behind(
     prompt_load,
-    hold_time,
+    met_round_hold_time,
     rate_first_time,
     mean_prefill_ratio,
     request_rate,
@@ -157,7 +163,7 @@ def rows_behind(
     prompt_part,
     longest_row,
     prompts_beside_steps,
-    met_added_time,
+    met_crowded_added_time,
     held_steps_share,
     held_steps_persistence,
 ):
@@ -168,8 +174,8 @@ def rows_behind(
     """
     second, third, _ = moments(prefill_moment)
     later = 1 / (1 - prompt_load)
-    row = hold_time * second * later**2  # second moment over the first, and third
-    rows = hold_time**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
+    row = met_round_hold_time * second * later**2  # second moment over the first, and third
+    rows = met_round_hold_time**2 * (third * later**3 + 3 * prompt_load * second**2 * later**4)
     mean, variance, cube = unpacked(free_sojourn)
     own = prompt_load * later
     behind, square, cube = cut(
@@ -182,7 +188,7 @@ def rows_behind(
     own_time = rate_first_time * mean_prefill_ratio
     waiting = at(free_wait, statistic="mean") * xp.minimum(prompt_part, 1.0)
     come = -xp.expm1(-request_rate / dp * (lockstep_ranks * own_time + waiting))
-    beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_added_time
+    beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_crowded_added_time
     mixed_iterations = prompts_beside_steps > 0
     return packed(
         xp.where(mixed_iterations, beside, behind),
@@ -215,7 +221,7 @@ def rate_free_answer_time(
     decode_steps,
     busy_share,
     row_growth,
-    hold_time,
+    met_round_hold_time,
     prefill_moment,
     rows_behind,
     longest_row,
@@ -227,7 +233,7 @@ def rate_free_answer_time(
     Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
     """
-    u, prompt, (second, third, _) = busy_share, hold_time, moments(prefill_moment)
+    u, prompt, (second, third, _) = busy_share, met_round_hold_time, moments(prefill_moment)
     holds = u / (1 - u)
     behind, waiting, skewed = unpacked(rows_behind)
     root = xp.sqrt(row_growth)

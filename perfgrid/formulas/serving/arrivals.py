@@ -11,6 +11,7 @@ many servers (Halfin and Whitt 1981).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .admission import spread_evenly
@@ -18,7 +19,6 @@ from .batching import NODES, ONE_BATCH
 from .distributions import added, mixed, normal_density, normal_share, packed, unpacked
 from .met_iterations import moments, own_prefill
 from .pipeline_groups import log_slopes
-from .tabulated import at_batch
 
 ARRIVALS = INNER.labels["arrival"]
 MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this load
@@ -76,14 +76,18 @@ def places(most_sequences, dp):
     return most_sequences / dp
 
 
-@formula(unit="1", source="halfin1981")
-def step_growth(decode_step_time, rate_tabulated_batch):
-    """Slope of the logarithm of the time of a step by that of the batch, by load."""
-    return log_slopes(decode_step_time, rate_tabulated_batch)
+FORMULAS = bind(
+    log_slopes,
+    "step_growth",
+    "decode_step_time rate_tabulated_batch",
+    "1",
+    "halfin1981",
+    "Slope of the logarithm of the time of a step by that of the batch, by load.",
+)
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(step_growth, step_growth_slope, node_batch, met_batch, busy_share, prompting_time_share, turn_share):
+def batch_gain(met_step_growth, busy_share, prompting_time_share, turn_share):
     """Slope a of the logarithm of the answers per second by that of the batch, at the batch that runs.
 
     Of the time from step to step, prompts take a part u, which grows by e·u if the whole does: e is 1 where they are
@@ -91,8 +95,7 @@ def batch_gain(step_growth, step_growth_slope, node_batch, met_batch, busy_share
     """
     share = xp.minimum(xp.maximum(prompting_time_share, 1e-6), 0.99)
     grows = turn_share + (1 - turn_share) * -xp.log1p(-share) * (1 - share) / share
-    growth = at_batch(met_batch, step_growth, step_growth_slope, node_batch)
-    return xp.minimum(xp.maximum(1 - growth * (1 - busy_share) / (1 - grows * busy_share), 0.05), 1.0)
+    return xp.minimum(xp.maximum(1 - met_step_growth * (1 - busy_share) / (1 - grows * busy_share), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -208,9 +211,9 @@ def rate_arrival_share(crowd_share, prompting_time_share, idle_share):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(met_step_time, decode_steps, pp):
+def step_under_way(met_decode_step_time, decode_steps, pp):
     """Time of the steps that arrivals meet in the first stage of a pipeline."""
-    return xp.where(decode_steps > 0, met_step_time / pp, 0.0)
+    return xp.where(decode_steps > 0, met_decode_step_time / pp, 0.0)
 
 
 def wait_for_step(step, hold):
@@ -313,7 +316,7 @@ def rate_prefill_sojourn(
     mean_prefill_ratio,
     prefill_moment,
     met_other_prompts,
-    met_further_time,
+    met_next_prompt_time,
     occupied_share,
     lockstep_ranks,
 ):
@@ -322,7 +325,7 @@ def rate_prefill_sojourn(
     spread = crowd_wait * xp.sqrt(square)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
     others = occupied_share * met_other_prompts * lockstep_ranks
-    other = met_further_time * mean_prefill_ratio
+    other = met_next_prompt_time * mean_prefill_ratio
     own = own_prefill(rate_first_time, mean_prefill_ratio, prefill_moment, others, other, lockstep_ranks)
     step = unpacked(step_wait)
     return by_arrival(own, [0.0 * one for one in step], step, unpacked(prompts_wait), crowd)

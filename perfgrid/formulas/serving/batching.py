@@ -18,8 +18,6 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, largest, only, table
 
-from .tabulated import at_batch
-
 NODES = INNER.labels["load"]
 ENDLESS = ("concurrency", "memory")  # a queue that never empties: the next one takes the place of one that ends
 STARTED = ("run", "clients")  # all begin together
@@ -164,12 +162,10 @@ def rate_running_batch(served_rate, decode_steps, loaded_step_time, first_time, 
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def rate_prefill_load(
-    met_step_time, iteration_time, iteration_time_slope, met_batch, node_batch, occupied_share, decode_steps
-):
+def rate_prefill_load(met_decode_step_time, met_iteration_time, occupied_share, decode_steps):
     """Part of its time that a replica spends on prefills: all in which it works where answers have one token."""
-    whole = at_batch(met_batch, iteration_time, iteration_time_slope, node_batch)
-    return (1 - xp.where(decode_steps > 0, met_step_time, 0.0) / whole) * occupied_share
+    steps = xp.where(decode_steps > 0, met_decode_step_time, 0.0)
+    return (1 - steps / met_iteration_time) * occupied_share
 
 
 @formula(unit="1", source="agrawal2024sarathi")

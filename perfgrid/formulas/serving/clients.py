@@ -15,7 +15,7 @@ all other clients but these.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.axes import at, only, rows, total
 
 from .batching import ENDLESS, LOOPS, NODES, STARTED
 from .distributions import at_deviation, deviation_and_skewness, scale_and_width
@@ -44,24 +44,27 @@ def ends_of_passes(prompts, most, first, full):
 # ---- who runs -------------------------------------------------------------------------------------------------------
 
 
-FORMULAS = by_label(
-    "batch_rule",
-    {
-        "loop_clients": ("1", "yu2022orca", "Clients of a closed loop."),
-        "loop_places": ("1", "kwon2023vllm", "Clients of a closed loop that have places at once."),
-        "asked_requests": ("1", "little1961", "Requests of a closed loop; 0 where it never ends."),
-        "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
-        "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
-        "in_step": ("1", "little1961", "How far answers that begin together end together, and so the next ones."),
-    },
-    {
-        "concurrency": ("batch", "batch", 0.0, 0.0, 0.0, "loop_in_step"),
-        "memory": ("placed_sequences", "placed_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
-        "run": ("placed_sequences", "placed_sequences", "requests", 0.0, 0.0, "loop_in_step"),
-        "clients": ("batch", "placed_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
-        "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0),
-        "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0),
-    },
+FORMULAS = (
+    *rows("loop_step_time", "decode_step_time", "s", "little1961", "Time of a step of a loop.", load=LOOP),
+    *by_label(
+        "batch_rule",
+        {
+            "loop_clients": ("1", "yu2022orca", "Clients of a closed loop."),
+            "loop_places": ("1", "kwon2023vllm", "Clients of a closed loop that have places at once."),
+            "asked_requests": ("1", "little1961", "Requests of a closed loop; 0 where it never ends."),
+            "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
+            "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
+            "in_step": ("1", "little1961", "How far answers that begin together end together, and so the next ones."),
+        },
+        {
+            "concurrency": ("batch", "batch", 0.0, 0.0, 0.0, "loop_in_step"),
+            "memory": ("placed_sequences", "placed_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
+            "run": ("placed_sequences", "placed_sequences", "requests", 0.0, 0.0, "loop_in_step"),
+            "clients": ("batch", "placed_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
+            "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0),
+            "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0),
+        },
+    ),
 )
 
 
@@ -265,9 +268,9 @@ def starting_pause(prefill_time, pass_time, prefill_passes, stage_share, prefill
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def starting_hold(starting_pause, prompts_beside_steps, decode_step_time, pass_time):
+def starting_hold(starting_pause, prompts_beside_steps, loop_step_time, pass_time):
     """Time for which the beginning holds up a mean answer of it: where iterations are mixed, its steps go on."""
-    going_on = at(decode_step_time, load=LOOP) / at(in_pass(pass_time, "prefill"), load=MANY)
+    going_on = loop_step_time / at(in_pass(pass_time, "prefill"), load=MANY)
     return starting_pause * (1 - prompts_beside_steps * xp.minimum(going_on, 1.0))
 
 
@@ -324,13 +327,13 @@ def prompts_before(ends_in_step, group_wait_share, own_group_share):
 
 
 @formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, others_share, decode_steps, rounds_ahead, steps_met):
+def awaited_step_time(loop_step_time, batch_groups, others_share, decode_steps, rounds_ahead, steps_met):
     """Time of the step that a later request of the loop waits for: of one group, if there are other clients.
 
     A host that works ahead has put the next one together as well.
     """
     steps = steps_met + rounds_ahead
-    step = at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
+    step = loop_step_time / at(batch_groups, load=LOOP)
     return xp.where(decode_steps > 0, others_share, 0.0) * steps * step
 
 
@@ -342,7 +345,7 @@ def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_st
 
 @formula(unit="s", source="little1961")
 def held_prompt_time(
-    loop_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, decode_step_time
+    loop_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, loop_step_time
 ):
     """Time of prompts that hold up the mean answer of the loop: what Little's law leaves beside its steps.
 
@@ -350,7 +353,7 @@ def held_prompt_time(
     """
     under_way = loop_batch / at(request_capacity, load=LOOP)
     first = pass_wait + at(prefill_time, load=LOOP) * mean_prefill_ratio
-    return xp.maximum(under_way - first - decode_steps * at(decode_step_time, load=LOOP), 0.0)
+    return xp.maximum(under_way - first - decode_steps * loop_step_time, 0.0)
 
 
 @formula(unit="s", source="little1961")
@@ -386,14 +389,14 @@ def interference(
     beginning_share,
     starting_hold,
     decode_steps,
-    decode_step_time,
+    loop_step_time,
 ):
     """Part of the time of a running sequence in which prompts of others hold up its steps.
 
     In the beginning, and where rounds begin together, those of its own round; later those of the others, but the ones
     that it waited for.
     """
-    steps = xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP)
+    steps = xp.maximum(decode_steps, 1.0) * loop_step_time
     beginning = starting_hold + later_prompts_share * held_prompt_time
     waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
     return waits / (steps + waits)

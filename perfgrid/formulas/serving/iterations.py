@@ -28,21 +28,10 @@ LEAST_ADDED = 1e-3  # part of an iteration that prompts add at least: what they 
 # ---- what an iteration holds ----------------------------------------------------------------------------------------
 
 
-@alternative(of="mixed_iterations", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_mixed_iterations():
-    """Part of the steps that run beside prompts in an iteration that holds some: none, as a batch starts together."""
-    return 0.0
-
-
-@alternative(
-    of="mixed_iterations",
-    by="batch_rule",
-    label=QUEUED,
-    unit="1",
-    source="agrawal2024sarathi",
-)
+@alternative(of="mixed_iterations", by="batch_rule", label=QUEUED, unit="1", source="agrawal2024sarathi",
+             others={"given": 0.0})  # fmt: skip
 def LABEL_mixed_iterations(prompts_beside_steps, other_sequences_share):
-    """Part of the steps that run beside prompts in an iteration that holds some."""
+    """Part of the steps that run beside prompts in an iteration that holds some: none where all start together."""
     return prompts_beside_steps * other_sequences_share
 
 

@@ -10,7 +10,6 @@ from perfgrid.formulas.axes import at, table, total
 from .batching import NODES, ONE_BATCH
 from .latency import WHOLE, in_pass
 from .requests import LEAST_BUDGET
-from .tabulated import at_batch
 
 
 @formula(unit="s", source="little1961")
@@ -42,12 +41,12 @@ def others_added_time(added_time, crowded_added_time):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def turn_share(further_share, further_share_slope, lockstep_ranks, met_batch, node_batch):
+def turn_share(met_further_share, lockstep_ranks):
     """Part of the time of prompts for which they are computed in turn: others of an iteration take none of their own.
 
     Nor do those of other replicas in lockstep.
     """
-    return at_batch(met_batch, further_share, further_share_slope, node_batch) / lockstep_ranks
+    return met_further_share / lockstep_ranks
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -56,22 +55,10 @@ def other_prompts(prefill_sequences, crowding, lockstep_ranks):
     return xp.maximum(prefill_sequences * crowding - 1, 0.0) / lockstep_ranks
 
 
-@formula(unit="1", source="kleinrock1975queueing")
-def met_other_prompts(met_batch, other_prompts, other_prompts_slope, node_batch):
-    """Prompts of others that an iteration computes beside one in the batch that arrivals meet."""
-    return at_batch(met_batch, other_prompts, other_prompts_slope, node_batch)
-
-
 @formula(unit="s", source="agrawal2024sarathi")
 def next_prompt_time(added_time, further_share, prefill_sequences):
     """Time that one more prompt adds to an iteration, by load."""
     return added_time * further_share / prefill_sequences
-
-
-@formula(unit="s", source="agrawal2024sarathi")
-def met_further_time(met_batch, next_prompt_time, next_prompt_time_slope, node_batch):
-    """Time that one more prompt adds to an iteration of the batch that arrivals meet."""
-    return at_batch(met_batch, next_prompt_time, next_prompt_time_slope, node_batch)
 
 
 @alternative(of="first_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
@@ -81,36 +68,15 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(
-    met_batch,
-    lone_first_time,
-    lone_first_time_slope,
-    others_added_time,
-    others_added_time_slope,
-    node_batch,
-    occupied_share,
-):
+def rate_first_time(met_lone_first_time, met_others_added_time, occupied_share):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
-    others = at_batch(met_batch, others_added_time, others_added_time_slope, node_batch)
-    return at_batch(met_batch, lone_first_time, lone_first_time_slope, node_batch) + occupied_share * others
-
-
-@formula(unit="s", source="agrawal2024sarathi")
-def met_added_time(met_batch, crowded_added_time, crowded_added_time_slope, node_batch):
-    """Time that prompts add to an iteration of the batch that arrivals meet."""
-    return at_batch(met_batch, crowded_added_time, crowded_added_time_slope, node_batch)
+    return met_lone_first_time + occupied_share * met_others_added_time
 
 
 @formula(unit="s", source="kleinrock1975queueing")
 def round_hold_time(crowded_added_time, prefill_passes, mean_prefill_ratio):
     """Time for which prompts of a round hold up steps, by load."""
     return crowded_added_time * prefill_passes * mean_prefill_ratio
-
-
-@formula(unit="s", source="kleinrock1975queueing")
-def hold_time(met_batch, round_hold_time, round_hold_time_slope, node_batch):
-    """Time for which prompts of a round hold up the steps of the batch that arrivals meet."""
-    return at_batch(met_batch, round_hold_time, round_hold_time_slope, node_batch)
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -125,18 +91,10 @@ def filled_prefill_time(
 
 @formula(unit="s", source="agrawal2024sarathi")
 def prompt_slot_time(
-    filled_prefill_time,
-    filled_prefill_time_slope,
-    step_under_way,
-    prompts_beside_steps,
-    computed_prompt_tokens,
-    iteration_room,
-    met_batch,
-    node_batch,
+    met_filled_prefill_time, step_under_way, prompts_beside_steps, computed_prompt_tokens, iteration_room
 ):
     """Time from prompt to prompt of a replica whose iterations are filled with prompts: their part of a full one."""
-    steps = prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
-    return at_batch(met_batch, filled_prefill_time, filled_prefill_time_slope, node_batch) + steps
+    return met_filled_prefill_time + prompts_beside_steps * step_under_way * computed_prompt_tokens / iteration_room
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -147,13 +105,15 @@ def iteration_room(prefill_chunk_tokens, cp, met_batch, step_tokens, pp):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def met_going_on(prompts_beside_steps, lockstep_ranks, met_added_time, step_under_way, rate_first_time, own_iterations):
+def met_going_on(
+    prompts_beside_steps, lockstep_ranks, met_crowded_added_time, step_under_way, rate_first_time, own_iterations
+):
     """Part of the steps that go on in an iteration with prompts: beside them, or of ranks in lockstep without any.
 
     An iteration lasts a part of the time to the own first token, of which prompts add what no steps take.
     """
     iteration = rate_first_time / at(own_iterations, whose="own")
-    without = (iteration - met_added_time) / xp.maximum(step_under_way, 1e-9 * iteration)
+    without = (iteration - met_crowded_added_time) / xp.maximum(step_under_way, 1e-9 * iteration)
     without = xp.where(lockstep_ranks > 1, xp.minimum(xp.maximum(without, 0.0), 1.0), 0.0)
     return prompts_beside_steps + (1 - prompts_beside_steps) * without
 
@@ -175,9 +135,9 @@ def blocked_times(added, step, beside, pp):
 
 
 @formula(unit="s", source="agrawal2024sarathi, narayanan2021")
-def prompting_iteration_time(met_added_time, step_under_way, met_going_on, pp, away_share):
+def prompting_iteration_time(met_crowded_added_time, step_under_way, met_going_on, pp, away_share):
     """Time for which an iteration with prompts lets no other begin: of a pipeline, until a group is free for one."""
-    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
+    first, later = blocked_times(met_crowded_added_time, step_under_way, met_going_on, pp)
     return (1 - away_share) * first + away_share * later
 
 
@@ -188,9 +148,9 @@ def prompting_time_share(rate_prefill_load, added_share):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def added_share(met_added_time, prompting_iteration_time):
+def added_share(met_crowded_added_time, prompting_iteration_time):
     """Part of an iteration with prompts that these add."""
-    return met_added_time / prompting_iteration_time
+    return met_crowded_added_time / prompting_iteration_time
 
 
 @formula(unit="1", source="vllm2026async")
@@ -213,10 +173,10 @@ def prompts_follow(
 
 
 @formula(unit="s", source="vllm2026async")
-def queued_iteration_time(step_under_way, met_added_time, met_going_on, prompts_follow, rounds_ahead):
+def queued_iteration_time(step_under_way, met_crowded_added_time, met_going_on, prompts_follow, rounds_ahead):
     """Time of the iteration that is put together while another one runs, by that, where the host works ahead."""
     step = step_under_way
-    return rounds_ahead * (step + prompts_follow * (met_added_time - (1 - met_going_on) * step))
+    return rounds_ahead * (step + prompts_follow * (met_crowded_added_time - (1 - met_going_on) * step))
 
 
 # ---- prompts ahead --------------------------------------------------------------------------------------------------
@@ -255,11 +215,17 @@ def prompts_ahead(own_iterations, lockstep_ranks):
 
 @formula(unit="s", source="agrawal2024sarathi")
 def iteration_fixed_time(
-    step_under_way, prompts_beside_steps, met_added_time, met_further_time, met_other_prompts, lockstep_ranks, pp
+    step_under_way,
+    prompts_beside_steps,
+    met_crowded_added_time,
+    met_next_prompt_time,
+    met_other_prompts,
+    lockstep_ranks,
+    pp,
 ):
     """Time of an iteration with prompts in a stage, however few they are."""
-    prompts = (1 + met_other_prompts * lockstep_ranks) * met_further_time
-    return prompts_beside_steps * step_under_way + xp.maximum(met_added_time - prompts, 0.0) / pp
+    prompts = (1 + met_other_prompts * lockstep_ranks) * met_next_prompt_time
+    return prompts_beside_steps * step_under_way + xp.maximum(met_crowded_added_time - prompts, 0.0) / pp
 
 
 def number_spread(mean, ranks):
@@ -296,19 +262,21 @@ def about_zero(square, cube):
 
 @formula(unit="1", source="kleinrock1975queueing, anderson1970maxima")
 def added_variation(
-    met_added_time, met_further_time, met_other_prompts, lockstep_ranks, prefill_moment, own_iterations
+    met_crowded_added_time, met_next_prompt_time, met_other_prompts, lockstep_ranks, prefill_moment, own_iterations
 ):
     """Squared coefficient of variation of what prompts add to an iteration: of full ones of one prompt none."""
     others = met_other_prompts * lockstep_ranks
-    _, square, _ = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
-    return square / (met_added_time * at(own_iterations, whose="own")) ** 2
+    _, square, _ = own_prefill(
+        met_crowded_added_time, 1.0, prefill_moment, others, met_next_prompt_time, lockstep_ranks
+    )
+    return square / (met_crowded_added_time * at(own_iterations, whose="own")) ** 2
 
 
 @formula(unit="1", source="kleinrock1975queueing, narayanan2021, anderson1970maxima")
 def iteration_moment(
     prefill_moment,
-    met_added_time,
-    met_further_time,
+    met_crowded_added_time,
+    met_next_prompt_time,
     met_other_prompts,
     lockstep_ranks,
     step_under_way,
@@ -319,8 +287,10 @@ def iteration_moment(
 ):
     """Moments of this time about zero over powers of its mean, by moment: what prompts add varies, and their number."""
     others = met_other_prompts * lockstep_ranks
-    _, square, cube = own_prefill(met_added_time, 1.0, prefill_moment, others, met_further_time, lockstep_ranks)
-    first, later = blocked_times(met_added_time, step_under_way, met_going_on, pp)
+    _, square, cube = own_prefill(
+        met_crowded_added_time, 1.0, prefill_moment, others, met_next_prompt_time, lockstep_ranks
+    )
+    first, later = blocked_times(met_crowded_added_time, step_under_way, met_going_on, pp)
     found = []
     for whole, part in ((first, 1 / pp), (later, 1.0)):
         each = about_zero(square * (part / whole) ** 2, cube * (part / whole) ** 3)

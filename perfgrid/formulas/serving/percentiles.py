@@ -58,10 +58,27 @@ def percentile_of(time, source):
     return alternative(**about, family=PERCENTILES, others={"given": time})
 
 
-FORMULAS = by_label(
-    "batch_rule",
-    {"crowd_answer_share": ("1", "halfin1981", "Part of the answers that begin in a crowd.")},
-    {"rate": ("crowd_share",), ONE_BATCH: ("beginning_share",)},
+FORMULAS = (
+    *by_label(
+        "batch_rule",
+        {"crowd_answer_share": ("1", "halfin1981", "Part of the answers that begin in a crowd.")},
+        {"rate": ("crowd_share",), ONE_BATCH: ("beginning_share",)},
+    ),
+    *by_label(
+        "limit_statistic",
+        {
+            "limited_first_token_time": ("s", "zhong2024distserve", "Time to the first token that a limit is for."),
+            "limited_token_time": (
+                "s",
+                "zhong2024distserve",
+                "Time between tokens that a limit is for, over requests.",
+            ),
+        },
+        {
+            "mean": ("time_to_first_token", "time_per_output_token"),
+            **{p: (f"time_to_first_token_{p}", f"time_per_output_token_{p}") for p in Z},
+        },
+    ),
 )
 
 
@@ -161,20 +178,6 @@ def LABEL_latency_PERCENTILE(latency_spread, PERCENTILE_point, time_to_first_tok
 
 
 # ---- limits ---------------------------------------------------------------------------------------------------------
-
-
-@alternative(of="limited_first_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve",
-             others={"mean": "time_to_first_token"})  # fmt: skip
-def LABEL_limited_first_token_time(time_to_first_token_LABEL):
-    """Time to the first token that a limit is for: a percentile."""
-    return time_to_first_token_LABEL
-
-
-@alternative(of="limited_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve",
-             others={"mean": "time_per_output_token"})  # fmt: skip
-def LABEL_limited_token_time(time_per_output_token_LABEL):
-    """Time between tokens that a limit is for: a percentile over requests."""
-    return time_per_output_token_LABEL
 
 
 @alternative(of="kept_limits_share", by="batch_rule", label="given", unit="1", source="zhong2024distserve")

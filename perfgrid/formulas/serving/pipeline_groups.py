@@ -9,6 +9,7 @@ that the largest has p - 1/g times the mean.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, table
 
 from .batching import NODES, ONE_BATCH
@@ -26,10 +27,14 @@ def log_slopes(values, places):
     return table("load", **dict(zip(NODES, slopes, strict=True)))
 
 
-@formula(unit="1", source="kleinrock1975queueing")
-def even_step_growth(even_step_time, rate_tabulated_batch):
-    """Slope of the logarithm of the time of a step of even groups by that of the batch, by load."""
-    return log_slopes(even_step_time, rate_tabulated_batch)
+FORMULAS = bind(
+    log_slopes,
+    "even_step_growth",
+    "even_step_time rate_tabulated_batch",
+    "1",
+    "kleinrock1975queueing",
+    "Slope of the logarithm of the time of a step of even groups by that of the batch, by load.",
+)
 
 
 @formula(unit="1", source="kleinrock1975queueing, raab1998balls")

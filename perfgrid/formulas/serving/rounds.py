@@ -105,12 +105,12 @@ def loop_prefill_sojourn(
 
 @formula(unit="s", source="little1961")
 def loop_free_answer_time(
-    held_prompt_time, loop_prompt_time, prefill_moment, decode_step_time, decode_steps, output_variation
+    held_prompt_time, loop_prompt_time, prefill_moment, loop_step_time, decode_steps, output_variation
 ):
     """Time of an answer of the loop after its first token, by piece: prompts of others come as it goes on."""
     second, _, _ = moments(prefill_moment)
     spread = held_prompt_time * loop_prompt_time * (second - 1 + output_variation**2)
-    steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
+    steps = loop_step_time * xp.maximum(decode_steps, 1.0)
     return answer(steps + held_prompt_time, 0.0, spread_each=spread)
 
 
@@ -129,7 +129,7 @@ def loop_crowd_answer_time(
     starting_hold,
     loop_prompt_time,
     prefill_moment,
-    decode_step_time,
+    loop_step_time,
     decode_steps,
     output_variation,
     later_prompts_share,
@@ -140,6 +140,6 @@ def loop_crowd_answer_time(
     """
     second, _, _ = moments(prefill_moment)
     spread = later_prompts_share * held_prompt_time * loop_prompt_time * (second - 1 + output_variation**2)
-    steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
+    steps = loop_step_time * xp.maximum(decode_steps, 1.0)
     once = starting_hold**2 / 3
     return answer(steps + later_prompts_share * held_prompt_time, starting_hold, spread_each=spread, spread_once=once)

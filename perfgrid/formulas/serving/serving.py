@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, total
 
 from .batching import LOOPS, NODES
@@ -12,16 +13,11 @@ PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pa
 # ---- latencies ------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="loaded_step_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
-def given_loaded_step_time(decode_step_time):
-    """Time from step to step of a running sequence."""
-    return at(decode_step_time, load=NODES[0])
-
-
-@alternative(of="loaded_step_time", by="batch_rule", label=LOOPS, unit="s", source="little1961")
-def LABEL_loaded_step_time(decode_step_time, interference):
+@alternative(of="loaded_step_time", by="batch_rule", label=LOOPS, unit="s", source="little1961",
+             others={"given": "loop_step_time"})  # fmt: skip
+def LABEL_loaded_step_time(loop_step_time, interference):
     """Time from step to step of a running sequence, prompts of others included."""
-    return at(decode_step_time, load=NODES[0]) / (1 - interference)
+    return loop_step_time / (1 - interference)
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
@@ -146,18 +142,14 @@ def arrivals_are_served(arrival_rate, arrival_limit):
     return arrival_rate <= arrival_limit * (1 + 1e-6)
 
 
-@alternative(of="wanted_batch", by="batch_rule", label="concurrency", unit="1", source="yu2022orca",
-             others={("given", "memory", "run", "clients", "rate"): 0.0})  # fmt: skip
-def concurrency_wanted_batch(batch):
-    """Sequences that are to run together, one after the other without end."""
-    return batch
-
-
-@alternative(of="prompted_batch", by="batch_rule", label="concurrency", unit="1", source="agrawal2024sarathi",
-             others={("given", "memory", "run", "clients", "rate"): 0.0})  # fmt: skip
-def concurrency_prompted_batch(prompt_bound_batch, largest_load):
-    """Sequences for whose prompts iterations have room at the largest load; beyond a load of 1 prompts queue for it."""
-    return largest_load * prompt_bound_batch
+FORMULAS = by_label(
+    "batch_rule",
+    {
+        "wanted_batch": ("1", "yu2022orca", "Sequences that are to run together without end."),
+        "prompted_batch": ("1", "agrawal2024sarathi", "Those for whose prompts iterations have room."),
+    },
+    {"concurrency": ("batch", "prompt_bound_batch"), ("given", "memory", "run", "clients", "rate"): (0.0, 0.0)},
+)
 
 
 @constraint(
@@ -166,9 +158,9 @@ def concurrency_prompted_batch(prompt_bound_batch, largest_load):
     reason="iterations have no room for the prompts of so many sequences at largest_load: fewer run",
     source="agrawal2024sarathi",
 )
-def prompts_keep_up(wanted_batch, prompted_batch):
-    """Prompts are computed as fast as the stated number of sequences needs."""
-    return wanted_batch <= prompted_batch * (1 + 1e-6)
+def prompts_keep_up(wanted_batch, prompted_batch, largest_load):
+    """Prompts are computed as fast as the stated number of sequences needs; beyond a load of 1 they queue for room."""
+    return wanted_batch <= largest_load * prompted_batch * (1 + 1e-6)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")

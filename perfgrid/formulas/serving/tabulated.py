@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, table
 
 NODES = INNER.labels["load"]
@@ -74,18 +75,6 @@ def slopes(values, node_batch):
     return along([*((b - a) / xp.maximum(q - p, 1e-9 * q) for (a, b), (p, q) in steps), 0.0 * values[0]])
 
 
-@formula(unit="s", source="little1961", family={"TIME": TIMES})
-def TIME_slope(TIME, node_batch):
-    """Slope of the TIME by the batch, from a tabulated batch to the next, by load."""
-    return slopes(TIME, node_batch)
-
-
-@formula(unit="1", source="little1961", family={"NUMBER": NUMBERS})
-def NUMBER_slope(NUMBER, node_batch):
-    """Slope of the NUMBER by the batch, from a tabulated batch to the next, by load."""
-    return slopes(NUMBER, node_batch)
-
-
 def at_batch(batch, values, slopes, node_batch):
     """The value at a batch of a replica, on straight lines between the tabulated ones."""
     passed = pairwise(xp.minimum(batch, node) for node in by_node(node_batch))
@@ -93,7 +82,16 @@ def at_batch(batch, values, slopes, node_batch):
     return at(values, load=NODES[0]) + sum(slope * (high - low) for slope, (low, high) in rises)
 
 
-@formula(unit="s", source="little1961")
-def met_step_time(met_batch, decode_step_time, decode_step_time_slope, node_batch):
-    """Time of a step of the batch that arrivals meet."""
-    return at_batch(met_batch, decode_step_time, decode_step_time_slope, node_batch)
+# ---- what arrivals meet ---------------------------------------------------------------------------------------------
+
+
+FORMULAS = tuple(
+    entry
+    for members, unit, what in ((TIMES, "s", "time"), (NUMBERS, "1", "number"))
+    for entry in (
+        *bind(slopes, "OF_slope", "OF node_batch", unit, "little1961", f"Slope of this {what} by the batch, by load.",
+              family={"OF": members}),
+        *bind(at_batch, "met_OF", "met_batch OF OF_slope node_batch", unit, "little1961",
+              f"This {what} in the batch that arrivals meet.", family={"OF": members}),
+    )
+)  # fmt: skip

@@ -8,10 +8,11 @@ passes of their own, all that have come are computed one after the other.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.tables import by_label
+from perfgrid.formulas.axes import total
 
-from .batching import NODES, ONE_BATCH
+from .batching import ONE_BATCH
 from .distributions import at_deviation, normal_deviation, normal_share, packed
 from .latency import in_pass
 from .lockstep import come_where_some
@@ -27,28 +28,14 @@ def weighed(values, load_weight):
     return total(values * load_weight, "load")
 
 
-@alternative(of="gap_step_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
-def LABEL_gap_step_time(decode_step_time):
-    """Mean gap between tokens of sequences beside which no prompts are computed."""
-    return at(decode_step_time, load=NODES[0])
-
-
-@alternative(of="gap_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
-def rate_gap_step_time(answering_step_time):
-    """Mean gap between tokens of sequences beside which no prompts are computed, as the batch changes."""
-    return answering_step_time
-
-
-@alternative(of="gap_step_variation", by="batch_rule", label=ONE_BATCH, unit="1", source="pope2022inference")
-def LABEL_gap_step_variation():
-    """Variance of the time of a step over its square: of a batch that stays none."""
-    return 0.0
-
-
-@alternative(of="gap_step_variation", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
-def rate_gap_step_variation(answering_step_variation):
-    """Variance of the time of a step over its square, as the batch changes."""
-    return answering_step_variation
+FORMULAS = by_label(
+    "batch_rule",
+    {
+        "gap_step_time": ("s", "little1961", "Mean gap between tokens beside which no prompts are computed."),
+        "gap_step_variation": ("1", "kleinrock1975queueing", "Variance of the time of a step over its square."),
+    },
+    {ONE_BATCH: ("loop_step_time", 0.0), "rate": ("answering_step_time", "answering_step_variation")},
+)
 
 
 # ---- prompts of an iteration ----------------------------------------------------------------------------------------
