@@ -17,7 +17,7 @@ from perfgrid.engine.grid.plan import Plan
 ROOT = Path(__file__).parents[1]
 FORMULAS = ROOT / "perfgrid" / "formulas"
 MARKS = {"formula", "constant", "synonym", "alternative", "constraint"}
-ON_AXES = {"only", "table"}  # a constant that has a value for every label of an inner axis is a table
+ON_AXES = {"only", "table", "by_length"}  # a constant that has a value for every label of an inner axis is a table
 STUDIES = {"quickstart": "Llama 70B and others on 1F1B", "deepseek": "DeepSeek-V3 and Qwen3 on 1F1B and DualPipe"}
 
 

@@ -9,8 +9,8 @@ Batches that start and end together have no arrivals: their percentiles are the 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS
@@ -34,24 +34,6 @@ from .distributions import (
 PERCENTILES = {"PERCENTILE": tuple(Z)}
 
 
-@constant(unit="1", source="johnson1949")
-def p50_point():
-    """Standard deviations of a normal distribution below which half of it lies."""
-    return Z["p50"]
-
-
-@constant(unit="1", source="johnson1949")
-def p90_point():
-    """Standard deviations of a normal distribution below which nine tenths of it lie."""
-    return Z["p90"]
-
-
-@constant(unit="1", source="johnson1949")
-def p99_point():
-    """Standard deviations of a normal distribution below which 99 of 100 parts of it lie."""
-    return Z["p99"]
-
-
 def percentile_of(time, source):
     """A percentile of a time, which is its mean where requests do not arrive."""
     about = {"of": f"{time}_PERCENTILE", "by": "batch_rule", "label": REPLACED, "unit": "s", "source": source}
@@ -59,6 +41,12 @@ def percentile_of(time, source):
 
 
 FORMULAS = (
+    *constants(
+        {
+            f"{p}_point": (z, "1", "johnson1949", f"Standard deviations of a normal distribution below which {p} lies.")
+            for p, z in Z.items()
+        }
+    ),
     *by_label(
         "batch_rule",
         {"crowd_answer_share": ("1", "halfin1981", "Part of the answers that begin in a crowd.")},
