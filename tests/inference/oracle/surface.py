@@ -91,6 +91,7 @@ def synthetic(
 DECODING = ("busy_time", "communication_time", "pipeline_transfer_time")
 MIXING = ("attention_busy_time", "mixers_busy_time", "indexers_busy_time")  # of both kinds of sequences apart
 PROMPTS = (*DECODING, "experts_busy_time", "attention_busy_time", "indexers_busy_time")
+TILE = 128  # rows of the tiles of kernels
 DENSE = 256  # rows up to which every pass is evaluated, so that steps of kernels are there
 ALONE = {"batch_rule": "given", "prefix_hit_rate": 0.0, "shared_prefix_tokens": 0.0, "pools": "shared"}
 WHOLE = {"prefill_chunk_tokens": 1e9, "batch_limit": 1e6}
@@ -166,9 +167,13 @@ def stage_shares(design: dict[str, Any], stages: int) -> tuple[float, ...]:
 
 
 def nodes(last: int, longest: int) -> np.ndarray:
-    """Rows at which passes are evaluated: all small ones, then in ratios, up to the longest prompt."""
-    dense = min(DENSE, last)
-    return np.unique(np.round(np.r_[np.arange(1, dense + 1), np.geomspace(dense, max(last, longest), 160)]))
+    """Rows at which passes are evaluated: all small ones, then in ratios, up to the longest prompt.
+
+    And on both sides of every step of kernels: where rows fill their tiles, as those of a full iteration do.
+    """
+    dense, steps = min(DENSE, last), np.arange(TILE, last + 1, TILE)
+    ratios = np.geomspace(dense, max(last, longest), 160)
+    return np.unique(np.round(np.r_[np.arange(1, dense + 1), ratios, steps, steps + 1]))
 
 
 def table(whole: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
