@@ -1,14 +1,15 @@
 """Batching: who decides how many sequences run together, and the requests that are served.
 
-``batch_rule``: ``given``, a batch that starts and ends together; ``concurrency``, as many sequences as stated, each
-replaced by the next as it ends (continuous batching of an endless queue); ``memory``, the same with as many as fit;
-``run``, the same until ``requests`` of them have ended, as benchmarks do; ``rate``, requests that arrive at random at
-``request_rate``; ``clients``, a closed loop (`clients`). In continuous batching a replica shares its time between
-prefills and steps: with P the time that one prompt adds and n·T/b the share of a request in n steps of a batch b, it
-serves 1/(P + n·T(b)/b) requests per second (Little's law). For ``rate`` everything is tabulated at batches between one
-sequence per server and the largest (axis `load`), and the batch is where capacity meets the arrivals. More memory
-moves the tabulated batches: where a kernel's time jumps between two of them, times of equal arrivals change by up to a
-percent either way. Pools of their own are joined in `pools`.
+``batch_rule``: ``given``, a batch that starts and ends together; ``rate``, requests that arrive at random at
+``request_rate``; the others are closed loops (`clients`): ``concurrency``, as many sequences as stated, each replaced
+by the next as it ends (continuous batching of an endless queue); ``memory``, the same with as many as fit; ``run``, the
+same until ``requests`` of them have ended; ``clients``, each of which asks again when it has its answer.
+
+In continuous batching a replica shares its time between prefills and steps: with P the time that one prompt adds and
+n·T/b the share of a request in n steps of a batch b, it serves 1/(P + n·T(b)/b) requests per second (Little's law). For
+``rate`` everything is tabulated at batches between one sequence per server and the largest (axis `load`), and the batch
+is where capacity meets the arrivals. More memory moves the tabulated batches: where a kernel's time jumps between two
+of them, times of equal arrivals change by up to a percent either way. Pools of their own are joined in `pools`.
 """
 
 from itertools import pairwise

@@ -1,15 +1,18 @@
-"""Closed loops: so many clients that each wait for an answer before they ask again, as benchmarks run.
+"""Closed loops: so many clients that each wait for an answer before they ask again.
 
-All clients ask at once in the beginning. A replica has places for as many sequences as fit; other requests wait for
-one. From then on requests come one by one, as answers end: each waits for prompts before it and for the step that is
-under way. An engine that computes prompts before anything else holds up all answers alike, so that answers of equal
-length end together, and every round is a beginning. Tabulated by `load`: passes of the prompts that come together in
-the loop first, then passes of as many prompts as fit, as in the beginning.
+``clients``, as benchmarks run them, all ask at once in the beginning; a replica has places for as many sequences as
+fit, other requests wait for one. In an endless queue (``concurrency``, ``memory``) the next request is there when one ends,
+so no step goes by; a ``run`` begins with all its requests. Of those with a place some wait for iterations with room for
+their prompts. Tabulated by `load`: the loop first, then passes of as many prompts as fit, as in the beginning, then its
+last round, in which fewer sequences run.
 
 With c clients, P the time of a replica for one prompt, n steps of T: 1/(P + n·T/c) requests per second are served. In a
 step (c - 1)/(n + 1) other answers end; a request waits for the prompts of those, and for the step that is under way or
 for the prompts of the answers that ended a step earlier. By Little's law its own answer is held up by the prompts of
 all other clients but these.
+
+Answers of equal length end in the order in which they began: their prompts come in a wave of full iterations, round for
+round. An engine that computes prompts before anything else holds up all answers alike, so every round is a beginning.
 """
 
 from perfgrid.engine import xp
@@ -82,7 +85,7 @@ def served_beside(asking, most, variation):
     Lavenberg).
     """
     part = xp.maximum(asking - 1, 0.0) / most
-    root = xp.sqrt((1 - part) ** 2 + 4 * variation / most * part)
+    root = xp.root((1 - part) ** 2 + 4 * variation / most * part)
     return xp.minimum(2 * asking / (1 + part + root), most)
 
 
