@@ -1,10 +1,10 @@
 """Closed loops: so many clients that each wait for an answer before they ask again.
 
 ``clients``, as benchmarks run them, all ask at once in the beginning; a replica has places for as many sequences as
-fit, other requests wait for one. In an endless queue (``concurrency``, ``memory``) the next request is there when one ends,
-so no step goes by; a ``run`` begins with all its requests. Of those with a place some wait for iterations with room for
-their prompts. Tabulated by `load`: the loop first, then passes of as many prompts as fit, as in the beginning, then its
-last round, in which fewer sequences run.
+fit, other requests wait for one. In an endless queue (``concurrency``, ``memory``) the next request is there when one
+ends, so no step goes by; a ``run`` begins with all its requests. Of those with a place some wait for iterations with
+room for their prompts. Tabulated by `load`: the loop first, then passes of as many prompts as fit, as in the
+beginning, then its last round, in which fewer sequences run.
 
 With c clients, P the time of a replica for one prompt, n steps of T: 1/(P + n·T/c) requests per second are served. In a
 step (c - 1)/(n + 1) other answers end; a request waits for the prompts of those, and for the step that is under way or
