@@ -30,7 +30,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, of_kinds, table
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
-from .stages import largest_of_stages, stages_of
+from .stages import largest_of_stages
 
 FORMULAS = by_label(
     "schedule",
@@ -165,7 +165,7 @@ def first_stage_idle_time(
     chunk_layers,
     missing_layers,
     first_missing_layers,
-    kind_layers_by_stage,
+    first_stage_kind_layers,
     last_kind,
     layer_time,
     layer_forward_time,
@@ -177,9 +177,8 @@ def first_stage_idle_time(
 
     Valid where layers are of the kind of the last one after that stage.
     """
-    own = at(kind_layers_by_stage, stage="first")
-    forward = of_kinds(own, layer_forward_time) + embedding_forward_time
-    passes = of_kinds(own, layer_time) + embedding_time
+    forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
+    passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
     returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
     returning = of_kinds(returning_layers * last_kind, layer_time) + head_time
     return idle_while_pacing(
@@ -218,10 +217,13 @@ def one_forward_one_backward_bubble_time(
     alternating_stages,
     model_pass_time,
     slowest_stage_time,
-    time_by_stage,
-    kind_layers_by_stage,
+    first_stage_time,
     first_stage_idle_time,
+    first_stage_kind_layers,
+    middle_stage_time,
     middle_stage_idle_time,
+    middle_stage_kind_layers,
+    last_stage_time,
     last_stage_idle_time,
     layer_longer_time,
 ):
@@ -241,10 +243,9 @@ def one_forward_one_backward_bubble_time(
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 
-    (first, middle, last), (first_layers, middle_layers, _) = stages_of(time_by_stage), stages_of(kind_layers_by_stage)
-    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first, first_layers)
-    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle, middle_layers)
-    ends = xp.maximum(idle(last_stage_idle_time, last), by_first)
+    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_kind_layers)
+    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_kind_layers)
+    ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
 
