@@ -83,11 +83,20 @@ from .training import (
     token_prediction,
 )
 from .training import training as training_run
-from .transformer import architecture, attention, indexer, latent_attention, layer_kinds, moe, parameters
+from .transformer import (
+    architecture,
+    attention,
+    indexer,
+    latent_attention,
+    layer_kinds,
+    layer_products,
+    moe,
+    parameters,
+)
 
 PARAMETERS = (parameters, mixer_parameters, indexer)
 MIXERS = (widths, recurrent, attended, mixer)
-TRANSFORMER = (*PARAMETERS, layer_kinds, architecture, attention, latent_attention, moe)
+TRANSFORMER = (*PARAMETERS, layer_kinds, layer_products, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
 COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)

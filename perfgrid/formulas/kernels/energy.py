@@ -20,7 +20,7 @@ from .tiling import hbm_bytes
 ON_CHIP = ("arithmetic", "shared_memory", "l2")  # resources whose voltage follows the clock
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
-EVEN = ("gemm", "core", "mixer_gemm")  # products whose rows are spread evenly over the ranks
+EVEN = ("gemm", "core")  # products whose rows are spread evenly over the ranks
 UNEVEN = "Rows of these products on the fullest rank over those on the mean one."
 FORMULAS = (
     *constants({f"{product}_uneven_load": (1.0, "1", "fedus2022switch", UNEVEN) for product in EVEN}),
@@ -41,7 +41,6 @@ FORMULAS = (
                 )
                 for product, energy in {
                     "grouped": "format_energy",
-                    "mixer_gemm": "format_energy",
                     "core": "unquantised_format_energy",
                 }.items()
             },
@@ -74,8 +73,8 @@ def PRODUCT_flops(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, P
 
 @formula(unit="1", source="micikevicius2022fp8")
 def gemm_format_energy(format_energy, unquantised_format_energy):
-    """Energy of an operation of each product over that in 16 bits, by gemm_kernel: the head stays in 16 bits."""
-    head = only("gemm_kernel", "logits")
+    """Energy of an operation of each product over that in 16 bits, by product: the head stays in 16 bits."""
+    head = only("product", "logits")
     return format_energy * (1 - head) + unquantised_format_energy * head
 
 

@@ -52,7 +52,7 @@ def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overh
 @formula(unit="s", source="gray2019cudagraphs")
 def ffn_launch_time(gemm_time, stream_time, layer_gemms, layer_streams, expert_busy_time):
     """Time between the kernels of the feed-forward parts of one layer, dense or of experts, by phase."""
-    products = total(gemm_time * layer_gemms * only("gemm_kernel", *FFN_PRODUCTS), "gemm_kernel")
+    products = total(gemm_time * layer_gemms * only("product", *FFN_PRODUCTS), "product")
     streams = total(stream_time * layer_streams * only("stream_kernel", *FFN_STREAMS), "stream_kernel")
     return at(products + streams + expert_busy_time, resource="launch")
 

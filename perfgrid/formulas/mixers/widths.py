@@ -8,7 +8,8 @@ outnumber the key heads they hold copies. The latents and the indexer of sparse 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, SPARSE
+from perfgrid.formulas.axes import only
+from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, RECURRENT, SPARSE
 
 CAPPED = ("window_attention", "chunked_attention")
 SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision (DeepSeek-V3)
@@ -138,6 +139,19 @@ def sparse_attention_inner_weights(
     queries = q_lora_rank * rank_mixer_heads * (mixer_key_dim + qk_rope_head_dim)
     absorbed = kv_lora_rank * rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
     return queries + absorbed + q_lora_rank * index_heads * index_head_dim
+
+
+@alternative(of="mixer_product_columns", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_mixer_product_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim):
+    """Columns of the input product of a mixer on one rank, and of the low-rank products after it, by product."""
+    inner = rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
+    return mixer_input_columns * only("product", "mixer_input") + inner * only("product", "mixer_inner")
+
+
+@alternative(of="mixer_product_depth", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_mixer_product_depth(mixer_output_rows, gate_rank):
+    """Depth of the products of a mixer after its input product on one rank, by product."""
+    return gate_rank * only("product", "mixer_inner") + mixer_output_rows * only("product", "mixer_output")
 
 
 @formula(unit="1", source="shoeybi2019megatron")

@@ -129,7 +129,7 @@ def module_recompute_time(
     """Time to compute the outputs of single modules of one layer again, by resource."""
     products = at(gemm_time, phase="forward") * latent_gemms * latents_recomputed
     streams = at(stream_time, phase="forward") * recomputed_streams
-    return total(products, "gemm_kernel") + total(streams, "stream_kernel") + expert_recompute_time
+    return total(products, "product") + total(streams, "stream_kernel") + expert_recompute_time
 
 
 # ---- the least recomputation that fits ------------------------------------------------------------------------------

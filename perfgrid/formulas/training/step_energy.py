@@ -45,9 +45,9 @@ def energy_beside_core(
 ):
     """Energy of one layer without its attention core, by resource and phase."""
     return (
-        total(gemm_pass_energy * layer_gemms, "gemm_kernel")
+        total(gemm_pass_energy * layer_gemms, "product")
         + total(stream_energy * layer_streams, "stream_kernel")
-        + total(grouped_pass_energy * layer_grouped_gemms, "grouped_gemm_kernel")
+        + total(grouped_pass_energy * layer_grouped_gemms, "expert_product")
         + total(expert_stream_energy * layer_expert_streams, "expert_stream_kernel")
         + cast_energy
         + adapter_energy
@@ -104,7 +104,7 @@ def module_recompute_energy(
     experts = at(expert_stream_energy * layer_expert_streams, phase="forward", expert_stream_kernel="expert_activation")
     products = at(gemm_energy, phase="forward") * latent_gemms * latents_recomputed
     streams = at(stream_energy, phase="forward") * recomputed_streams
-    again = total(products, "gemm_kernel") + total(streams, "stream_kernel")
+    again = total(products, "product") + total(streams, "stream_kernel")
     return again + activation_function_recomputed * experts
 
 
@@ -119,7 +119,7 @@ def layer_energy(core_phase_energy, rest_phase_energy, core_recomputed, layer_re
 @formula(unit="J", source="hong2010power")
 def head_energy(gemm_pass_energy, stream_energy):
     """Energy of final norm, output head and loss for one microbatch on one rank, by resource."""
-    products = total(gemm_pass_energy * only("gemm_kernel", "logits"), "gemm_kernel")
+    products = total(gemm_pass_energy * only("product", "logits"), "product")
     streams = total(stream_energy * only("stream_kernel", "norm", "loss"), "stream_kernel")
     return total(products + streams, "phase")
 
@@ -127,7 +127,7 @@ def head_energy(gemm_pass_energy, stream_energy):
 @formula(unit="J", source="deepseek2024v3")
 def mtp_energy(gemm_pass_energy, stream_energy):
     """Energy of one prediction module for one microbatch on one rank, layer, embedding and head apart, by resource."""
-    projection = at(gemm_pass_energy, gemm_kernel="mtp_projection")
+    projection = at(gemm_pass_energy, product="mtp_projection")
     return total(projection + INPUTS * at(stream_energy, stream_kernel="norm"), "phase")
 
 

@@ -56,7 +56,7 @@ def plain_core_busy_time(core_product_time, core_kernels, stream_time, core_stre
 def time_beside_core(gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time):
     """Time of one layer without its attention core, by resource and phase."""
     return (
-        total(gemm_time * layer_gemms, "gemm_kernel")
+        total(gemm_time * layer_gemms, "product")
         + total(stream_time * layer_streams, "stream_kernel")
         + cast_time
         + adapter_time
@@ -100,7 +100,7 @@ def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, last_kind, 
 
     With it that of modules which predict further tokens.
     """
-    products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
+    products = total(gemm_time * only("product", "logits"), "product")
     own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
     modules = module_kernels(of_kinds(last_kind, layer_phase_time), embedding_phase_time, gemm_time, stream_time)
     return head_passes * own + mtp_layers * modules
