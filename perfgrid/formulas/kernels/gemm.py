@@ -18,10 +18,9 @@ from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .roofline import EQUAL, by_resource, longest, with_memory
-from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole
+from .tiling import depth_parts, hbm_bytes, l2_loads, padded_volume, partial_bytes, steps_of, wave_utilisation
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
-INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 FORMULAS = (
@@ -166,31 +165,27 @@ def PRODUCT_parts(
     return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
 
 
-@formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_padded_volume(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
-):
-    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase (tile quantisation).
-
-    M, N and K are rounded up to whole tiles; where there are fewer rows than in a tile, M is rounded up to the 16 rows
-    of a matrix instruction.
-    """
-    rows = xp.minimum(tile_rows, whole(PRODUCT_rows, INSTRUCTION_ROWS))
-    padded = whole(PRODUCT_rows, rows) * whole(PRODUCT_columns, tile_columns)
-    return PRODUCT_batch * padded * whole(PRODUCT_depth, gemm_tile_k)
-
-
 @formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
 def PRODUCT_wave_volume(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_parts, tile_rows, tile_columns, cores
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    PRODUCT_parts,
+    tile_rows,
+    tile_columns,
+    gemm_tile_k,
+    cores,
 ):
-    """Multiply-adds of each PRODUCT kernel in whole waves, by tile and phase: idle cores count as busy.
+    """Multiply-adds of each PRODUCT kernel in whole waves of whole tiles, by tile and phase: idle cores count as busy.
 
     The cores compute one tile each at a time: with w = tiles·parts / cores waves the volume grows by ceil(w) / w (wave
     quantisation).
     """
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
     tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    return PRODUCT_padded_volume / wave_utilisation(tiles * PRODUCT_parts, cores)
+    padded = padded_volume(*shape, tile_rows, tile_columns, gemm_tile_k)
+    return padded / wave_utilisation(tiles * PRODUCT_parts, cores)
 
 
 @formula(unit="s", source="hong1981pebble", family=PRODUCTS)
@@ -317,9 +312,11 @@ def PRODUCT_gradient_traffic(PRODUCT_outputs, PRODUCT_inputs, PRODUCT_batch, gra
 
 @formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
 def PRODUCT_time(
-    PRODUCT_product_time,
+    PRODUCT_chip_time,
+    PRODUCT_hbm_traffic,
     PRODUCT_gradient_traffic,
     achieved_hbm_bandwidth,
+    launch_overhead,
     computed_phases,
     fused_accumulation,
     accumulation_overlap,
@@ -332,4 +329,5 @@ def PRODUCT_time(
     """
     exposed = 1 - accumulation_overlap * xp.where(fused_accumulation, 1.0, 0.0)
     accumulating = exposed * PRODUCT_gradient_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
-    return computed_phases * (PRODUCT_product_time + accumulating)
+    time = with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
+    return computed_phases * (time + accumulating)

@@ -34,21 +34,6 @@ def expert_launches(products_by_expert, ep, kind_has_experts, experts):
     return xp.where(products_by_expert, further, 0.0)
 
 
-@formula(unit="1", source="gray2019cudagraphs")
-def layer_forward_launches(layer_phase_time, launch_overhead, expert_launches):
-    """Kernels of the forward pass of one layer for one microbatch."""
-    waiting = at(at(layer_phase_time, phase="forward"), resource="launch")
-    return counted(waiting, launch_overhead) + expert_launches
-
-
-@formula(unit="1", source="gray2019cudagraphs")
-def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overhead, expert_launches, layer_recomputed):
-    """Kernels of the backward pass of one layer for one microbatch, those that compute again included."""
-    phases = total(layer_phase_time * only("phase", "input_gradient", "weight_gradient"), "phase")
-    waiting = at(phases + layer_recompute_time, resource="launch")
-    return counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
-
-
 @formula(unit="s", source="gray2019cudagraphs")
 def ffn_launch_time(gemm_time, stream_time, layer_gemms, layer_streams, expert_busy_time):
     """Time between the kernels of the feed-forward parts of one layer, dense or of experts, by phase."""
@@ -58,21 +43,32 @@ def ffn_launch_time(gemm_time, stream_time, layer_gemms, layer_streams, expert_b
 
 
 @formula(unit="1", source="gray2019cudagraphs")
-def layer_forward_host_launches(graph_scope, layer_forward_launches, ffn_launch_time, launch_overhead, expert_launches):
+def layer_forward_host_launches(graph_scope, layer_phase_time, ffn_launch_time, launch_overhead, expert_launches):
     """Kernels of the forward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
-    own = counted(at(ffn_launch_time, phase="forward"), launch_overhead) + expert_launches
-    return in_scope(graph_scope, layer_forward_launches, own)
+    waiting = (at(layer_phase_time, phase="forward", resource="launch"), at(ffn_launch_time, phase="forward"))
+    return in_scope(graph_scope, *(counted(time, launch_overhead) + expert_launches for time in waiting))
 
 
 @formula(unit="1", source="gray2019cudagraphs")
 def layer_backward_host_launches(
-    graph_scope, layer_backward_launches, ffn_launch_time, launch_overhead, expert_launches, layer_recomputed
+    graph_scope,
+    layer_phase_time,
+    layer_recompute_time,
+    ffn_launch_time,
+    launch_overhead,
+    expert_launches,
+    layer_recomputed,
 ):
-    """Kernels of the backward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
+    """Kernels of the backward pass of one layer that the host starts: all, those of feed-forward parts, or none.
+
+    Those that compute again are among them.
+    """
+    backward = only("phase", "input_gradient", "weight_gradient")
+    every = at(total(layer_phase_time * backward, "phase") + layer_recompute_time, resource="launch")
     forward = at(ffn_launch_time, phase="forward")
-    waiting = total(ffn_launch_time, "phase") - forward + layer_recomputed * forward
-    own = counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
-    return in_scope(graph_scope, layer_backward_launches, own)
+    waiting = (every, total(ffn_launch_time, "phase") - forward + layer_recomputed * forward)
+    experts = (2 + layer_recomputed) * expert_launches
+    return in_scope(graph_scope, *(counted(time, launch_overhead) + experts for time in waiting))
 
 
 @formula(unit="s", source="pytorch2025debug")

@@ -3,6 +3,7 @@
 from perfgrid.engine import xp
 
 ROUNDING = 1e-6  # of single precision, generously
+INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 
 
 def steps_of(extent, step):
@@ -13,6 +14,15 @@ def steps_of(extent, step):
 def whole(extent, step):
     """An extent padded to whole steps."""
     return steps_of(extent, step) * step
+
+
+def padded_volume(m, n, k, batch, tile_m, tile_n, tile_k):
+    """Multiply-adds in whole tiles (tile quantisation): M, N and K are rounded up to whole tiles.
+
+    Where there are fewer rows than in a tile, M is rounded up to the 16 rows of a matrix instruction.
+    """
+    rows = xp.minimum(tile_m, whole(m, INSTRUCTION_ROWS))
+    return batch * (whole(m, rows) * whole(n, tile_n)) * whole(k, tile_k)
 
 
 def depth_parts(tiles, depth, tile_depth, cores):

@@ -294,9 +294,9 @@ def slowest_stage_PART(time_by_stage, PART_by_stage):
 
 
 @formula(unit="s", source="narayanan2021")
-def slowest_stage_time(first_stage_time, middle_stage_time, last_stage_time):
+def slowest_stage_time(time_by_stage):
     """Forward and backward time of the slowest stage for one microbatch: the pace of the pipeline."""
-    return xp.maximum(first_stage_time, xp.maximum(middle_stage_time, last_stage_time))
+    return largest_of_stages(time_by_stage)
 
 
 @formula(unit="s", source="narayanan2021")

@@ -9,9 +9,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
-from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
 from perfgrid.formulas.kernels.roofline import roofline_shares
-from perfgrid.formulas.kernels.tiling import whole
+from perfgrid.formulas.kernels.tiling import INSTRUCTION_ROWS, whole
 from perfgrid.formulas.transformer.attention import seen_by_mask
 
 from .latency import with_steps

@@ -116,20 +116,22 @@ def recomputed_streams(
 
 
 @formula(unit="s", source="nvidia2026recompute")
-def expert_recompute_time(expert_stream_time, layer_expert_streams, activation_function_recomputed):
-    """Time to compute the activation function of routed experts of one layer again, by resource."""
-    functions = at(expert_stream_time * layer_expert_streams, expert_stream_kernel="expert_activation")
-    return activation_function_recomputed * at(functions, phase="forward")
-
-
-@formula(unit="s", source="nvidia2026recompute")
 def module_recompute_time(
-    gemm_time, latent_gemms, latents_recomputed, stream_time, recomputed_streams, expert_recompute_time
+    gemm_time,
+    latent_gemms,
+    latents_recomputed,
+    stream_time,
+    recomputed_streams,
+    expert_stream_time,
+    layer_expert_streams,
+    activation_function_recomputed,
 ):
     """Time to compute the outputs of single modules of one layer again, by resource."""
+    functions = at(expert_stream_time * layer_expert_streams, phase="forward", expert_stream_kernel="expert_activation")
     products = at(gemm_time, phase="forward") * latent_gemms * latents_recomputed
     streams = at(stream_time, phase="forward") * recomputed_streams
-    return total(products, "product") + total(streams, "stream_kernel") + expert_recompute_time
+    again = total(products, "product") + total(streams, "stream_kernel")
+    return again + activation_function_recomputed * functions
 
 
 # ---- the least recomputation that fits ------------------------------------------------------------------------------
