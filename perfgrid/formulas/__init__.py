@@ -33,7 +33,7 @@ from .parallelism import (
     tensor_parallel,
     tensor_parallel_volume,
 )
-from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
+from .pipelines import dualpipe, pipeline, schedules, stages, transfers, zero_bubble
 from .serving import (
     admission,
     answering,
@@ -105,7 +105,7 @@ PARALLELISM = (
     *(context_parallel, groups, tensor_parallel, tensor_parallel_volume, sharding),
     *(expert_parallel, expert_replicas, data_parallel),
 )
-PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
+PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     *(adapters, recompute, offload, activations, memory, retained, token_prediction),
     *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),

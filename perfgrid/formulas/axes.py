@@ -143,7 +143,6 @@ INNER = InnerAxes(
         ),
         # of the core of a sequence mixer, in order
         "mixer_kernel": ("decays", "index", "choice", "scores", "inverse", "writes", "states", "results"),
-        "mixer_stream": ("convolution", "gated_norm"),
         "expert_stream_kernel": ("routing", "permute", "sort", "unpermute", "expert_activation"),
         "stream_kernel": (
             "norm",

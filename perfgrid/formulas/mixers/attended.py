@@ -29,16 +29,20 @@ TABLES = by_label(
             *("byte", "dao2022flash"),
             "Keys and values that tokens gather one by one through the last-level cache.",
         ),
+        "mixer_core_traffic": (
+            *("byte", "dao2022flash"),
+            "Memory traffic of the core over all sequences on one rank, by mixer_kernel.",
+        ),
         "mixer_serial_steps": (
             *("1", "dao2023flash2"),
             "Steps that wait for each other: one where rows of blocks are independent.",
         ),
     },
     {
-        KEEPING: (0, 0, 0, None),
-        "full_attention": ("causal_pairs", "mixer_cached_tokens", 0, 1),
-        ("window_attention", "chunked_attention"): (None, "mixer_cached_tokens", 0, 1),
-        SPARSE: (None, None, None, 1),
+        KEEPING: (0, 0, 0, None, None),
+        "full_attention": ("causal_pairs", "mixer_cached_tokens", 0, "mixer_unfused_traffic", 1),
+        ("window_attention", "chunked_attention"): (None, "mixer_cached_tokens", 0, "mixer_unfused_traffic", 1),
+        SPARSE: (None, None, None, "mixer_unfused_traffic", 1),
     },
 )
 
@@ -182,12 +186,6 @@ def sparse_attention_unfused_core_traffic(mixer_minimal_traffic, index_traffic, 
     )
 
 
-@alternative(of="mixer_core_traffic", by="mixer", label=SOFTMAX, unit="byte", source="dao2022flash")
-def LABEL_core_traffic(mixer_unfused_traffic):
-    """Memory traffic of the core over all sequences on one rank, by mixer_kernel."""
-    return 1.0 * mixer_unfused_traffic
-
-
 # ---- how the work is shared out -------------------------------------------------------------------------------------
 
 
@@ -195,18 +193,6 @@ def LABEL_core_traffic(mixer_unfused_traffic):
 def LABEL_units(rank_mixer_heads, sequence_length, microbatch):
     """Items of work that may run side by side: rows of blocks of all heads."""
     return microbatch * rank_mixer_heads * steps_of(sequence_length, BLOCK_ROWS)
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=DENSE, unit="1", source="dao2022flash")
-def LABEL_core_launches():
-    """Kernels of attention over a prompt, by mixer_kernel: one."""
-    return only("mixer_kernel", "results")
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
-def sparse_attention_core_launches():
-    """Kernels of attention over a prompt, by mixer_kernel: scores of the indexer, choice, attention."""
-    return only("mixer_kernel", "index", "choice", "results")
 
 
 @alternative(of="mixer_core_passes", by="mixer", label=DENSE, unit="1", source="dao2022flash")

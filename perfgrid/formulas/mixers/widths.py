@@ -33,9 +33,10 @@ FORMULAS = by_label(
     {
         ("mamba2", "gated_delta_net"): (0, None, 1, None, 0, 0),
         ("lightning", NONE): (0, None, 0, None, 0, 0),
-        "kimi_delta_attention": (None, None, None, None, 0, 0),
-        DENSE: (0, 0, 0, 0, None, None),
-        SPARSE: (None, None, 0, 0, None, None),
+        "kimi_delta_attention": (None, None, "mixer_key_dim", None, 0, 0),
+        "full_attention": (0, 0, 0, 0, None, "sequence_length"),
+        CAPPED: (0, 0, 0, 0, None, None),
+        SPARSE: (None, None, 0, 0, None, "sequence_length"),
     },
 )
 
@@ -193,12 +194,6 @@ def sparse_attention_vector_parameters(q_lora_rank, kv_lora_rank, index_head_dim
     return q_lora_rank + kv_lora_rank + 2 * index_head_dim
 
 
-@alternative(of="mixer_decay_width", by="mixer", label="kimi_delta_attention", unit="1", source="kimi2025linear")
-def kimi_delta_attention_decay_width(mixer_key_dim):
-    """Decays of a token and head: one for each channel of the key."""
-    return 1.0 * mixer_key_dim
-
-
 # ---- states and caches ----------------------------------------------------------------------------------------------
 
 
@@ -232,12 +227,6 @@ def sparse_attention_cache_token_bytes(
 def index_token_bytes(index_head_dim, fp8_element_size, float32_size):
     """Key of the indexer that one token leaves in the cache: 8 bits each, and a scale for every 128."""
     return index_head_dim * (fp8_element_size + float32_size / SCALE_BLOCK)
-
-
-@alternative(of="mixer_cached_tokens", by="mixer", label=("full_attention", SPARSE), unit="1", source="vaswani2017")
-def LABEL_cached_tokens(sequence_length):
-    """Tokens of a sequence that the cache holds: all; a choice of tokens may fall on any."""
-    return 1.0 * sequence_length
 
 
 @alternative(of="mixer_cached_tokens", by="mixer", label=CAPPED, unit="1", source="meta2025llama4")

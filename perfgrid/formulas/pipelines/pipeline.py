@@ -288,12 +288,6 @@ def one_forward_one_backward_exposed_pp_time(
     return xp.where(pp > 1, xp.maximum(transfers_waited_for * stage_transfer_time - slack, least), 0.0)
 
 
-@alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
-def gpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Time of the transfers between stages that GPipe waits for, per step: 2(p - 1) transfers, one round trip."""
-    return 2 * (pp - 1) * stage_transfer_time
-
-
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 

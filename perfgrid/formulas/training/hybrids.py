@@ -12,7 +12,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import of_kinds, only, table, total
-from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
+from perfgrid.formulas.mixer_kinds import RECURRENT
 from perfgrid.formulas.transformer.layer_products import MIXER_COLUMNS, MIXER_ROWS, OF_ATTENTION
 
 from .step_energy import energy_beside_core
@@ -157,22 +157,22 @@ def LABEL_rest_phase_energy(
 # ---- a layer: work, parameters, activations -------------------------------------------------------------------------
 
 
-@alternative(of="recurrence_forward_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
-def LABEL_recurrence_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
-    """FLOPs per token of the recurrence itself, not of its chunks: decay NP, k v' 2NP, S'q 2NP for each head."""
-    return 5 * mixer_heads * mixer_key_dim * mixer_value_dim
-
-
-@alternative(of="recurrence_forward_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_delta_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
-    """FLOPs per token of the delta rule itself, not of its chunks: decay NP, S'k, k v' and S'q 2NP for each head."""
-    return 7 * mixer_heads * mixer_key_dim * mixer_value_dim
-
-
 @of_hybrid("core_forward_flops", "1", "shoeybi2019megatron")
-def LABEL_core_forward_flops(plain_core_forward_flops, attention_share, mixer_share, recurrence_forward_flops):
-    """FLOPs per token of the cores of one layer's forward pass: scores and context, or a recurrence, token by token."""
-    return attention_share * plain_core_forward_flops + mixer_share * recurrence_forward_flops
+def LABEL_core_forward_flops(
+    plain_core_forward_flops,
+    attention_share,
+    mixer_share,
+    recurrence_operations,
+    mixer_heads,
+    mixer_key_dim,
+    mixer_value_dim,
+):
+    """FLOPs per token of the cores of one layer's forward pass: scores and context, or a recurrence, token by token.
+
+    Those of the recurrence itself, not of its chunks.
+    """
+    recurrence = recurrence_operations * mixer_heads * mixer_key_dim * mixer_value_dim
+    return attention_share * plain_core_forward_flops + mixer_share * recurrence
 
 
 @of_hybrid("layer_forward_flops", "1", "shoeybi2019megatron")

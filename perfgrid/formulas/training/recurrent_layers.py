@@ -36,20 +36,12 @@ def mixer_recurrence_time(
     )
 
 
-@formula(unit="byte", source="dao2024mamba2")
-def mixer_stream_phase_traffic(mixer_stream_traffic, computed_phases):
-    """Memory traffic of convolution and gated norm, by phase: a pass each for results and both gradients."""
-    return mixer_stream_traffic * computed_phases
-
-
 @formula(unit="s", source="dao2024mamba2")
-def mixer_stream_time(
-    mixer_stream_phase_traffic, mixer_stream_passes, computed_phases, achieved_hbm_bandwidth, launch_overhead
-):
+def mixer_stream_time(mixer_stream_traffic, mixer_streams, computed_phases, achieved_hbm_bandwidth, launch_overhead):
     """Time of convolution and gated norm, by resource and phase."""
     return roofline_shares(
-        hbm=mixer_stream_phase_traffic / achieved_hbm_bandwidth,
-        launch=total(mixer_stream_passes, "mixer_stream") * computed_phases * launch_overhead,
+        hbm=mixer_stream_traffic * computed_phases / achieved_hbm_bandwidth,
+        launch=mixer_streams * computed_phases * launch_overhead,
     )
 
 
@@ -65,7 +57,8 @@ def mixer_phase_energy(
     mixer_core_passes,
     mixer_core_flops,
     mixer_core_traffic,
-    mixer_stream_phase_traffic,
+    mixer_stream_traffic,
+    computed_phases,
     unquantised_format_energy,
     half_precision_operation_energy,
     crossing_byte_energy,
@@ -73,7 +66,7 @@ def mixer_phase_energy(
 ):
     """Energy of the mixer of one layer without its products with weights, by resource and phase."""
     flops = total(mixer_core_passes * mixer_core_flops, "mixer_kernel")
-    traffic = total(mixer_core_passes * mixer_core_traffic, "mixer_kernel") + mixer_stream_phase_traffic
+    traffic = total(mixer_core_passes * mixer_core_traffic, "mixer_kernel") + mixer_stream_traffic * computed_phases
     arithmetic = flops * unquantised_format_energy * half_precision_operation_energy
     return mixer_share * streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
