@@ -30,7 +30,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, of_kinds, table
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
-from .stages import largest_of_stages
+from .stages import largest_of_stages, stages_of
 
 FORMULAS = by_label(
     "schedule",
@@ -95,11 +95,10 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def filling_kind_layers(
-    pp, chunk_layers, missing_layers, last_missing_layers, kind_layers, leading_layers, expert_layer_step
-):
+def filling_kind_layers(pp, chunk_layers, missing_by_stage, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind before the first chunk of the last stage, which the first microbatch passes first."""
-    filling = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+    first_missing, short_stages, _ = stages_of(missing_by_stage)
+    filling = (pp - 1) * chunk_layers - (first_missing + short_stages)
     return run_of_layers(0.0, filling, kind_layers, leading_layers, expert_layer_step)
 
 
@@ -163,8 +162,8 @@ def first_stage_idle_time(
     pp,
     chunks,
     chunk_layers,
-    missing_layers,
-    first_missing_layers,
+    short_middle_stages,
+    last_missing_layers,
     first_stage_kind_layers,
     last_kind,
     layer_time,
@@ -179,7 +178,7 @@ def first_stage_idle_time(
     """
     forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
     passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
-    returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
+    returning_layers = (pp - 1) * chunk_layers - (short_middle_stages + last_missing_layers)
     returning = of_kinds(returning_layers * last_kind, layer_time) + head_time
     return idle_while_pacing(
         0.0, returning, forward / chunks, (passes - forward) / chunks, chunks_ahead(pp - 1, chunks)
