@@ -29,7 +29,7 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
     for batch in (1, 3):
         volume, scratchpad, registers, loads, stores, parts = loops.tile_work(*shape, batch, *tile, A100)
         tiles = batch * math.ceil(m / tile[0]) * math.ceil(n / tile[1])
-        assert tiling.depth_parts(tiles, k, 32, 108) == parts
+        assert tiling.tiles_and_parts(*shape, batch, *tile, 32, 108) == (tiles, parts)
         padded = batch * tiling.whole(m, tile[0]) * tiling.whole(n, tile[1]) * tiling.whole(k, 32)
         balance = tiling.wave_utilisation(tiles * parts, 108)
         assert padded / balance == pytest.approx(volume)
@@ -48,9 +48,9 @@ def test_tiles_are_parts_of_the_largest():
 
 def test_small_results_take_small_tiles_and_cut_their_depth():
     """A result of 256 x 512 fills 4 of 108 cores with the largest tile; cutting its depth of 65536 fills them all."""
-    assert tiling.depth_parts(4, 65536, 32, 108) == 27
-    assert tiling.depth_parts(4, 1024, 32, 108) == 2  # 16 steps each
-    assert tiling.depth_parts(108, 65536, 32, 108) == 1
+    assert tiling.tiles_and_parts(256, 512, 65536, 1, 128, 256, 32, 108) == (4, 27)
+    assert tiling.tiles_and_parts(256, 512, 1024, 1, 128, 256, 32, 108) == (4, 2)  # 16 steps each
+    assert tiling.tiles_and_parts(128, 256, 65536, 108, 128, 256, 32, 108) == (108, 1)
     q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=128.0)
     taken = rows(np.sum(q["gemm_chip_time"], axis=RESOURCE), "phase", "product")["forward", "attention_output"]
     volume = rows(q["gemm_wave_volume"], "phase", "tile", "product")["forward", "full", "attention_output"]

@@ -18,7 +18,7 @@ from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .roofline import EQUAL, by_resource, longest, with_memory
-from .tiling import depth_parts, hbm_bytes, l2_loads, padded_volume, partial_bytes, steps_of, wave_utilisation
+from .tiling import hbm_bytes, l2_loads, padded_volume, partial_bytes, tiles_and_parts, wave_utilisation
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
@@ -152,40 +152,18 @@ def core_times(volume, matrix_rate, accumulator_time, scratchpad_time):
     return 2 * volume / matrix_rate, volume * accumulator_time, volume * scratchpad_time
 
 
-@formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_parts(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
-):
-    """Parts into which the depth of each PRODUCT kernel is cut (split-K), by tile and phase.
-
-    As many as there are idle cores for, each of at least 16 steps of the tile's depth:
-    parts = max(1, min(floor(cores / tiles), floor(K / (16·tile_k)))).
-    """
-    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
-
-
 @formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
 def PRODUCT_wave_volume(
-    PRODUCT_rows,
-    PRODUCT_columns,
-    PRODUCT_depth,
-    PRODUCT_batch,
-    PRODUCT_parts,
-    tile_rows,
-    tile_columns,
-    gemm_tile_k,
-    cores,
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
 ):
     """Multiply-adds of each PRODUCT kernel in whole waves of whole tiles, by tile and phase: idle cores count as busy.
 
     The cores compute one tile each at a time: with w = tiles·parts / cores waves the volume grows by ceil(w) / w (wave
     quantisation).
     """
-    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
-    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    padded = padded_volume(*shape, tile_rows, tile_columns, gemm_tile_k)
-    return padded / wave_utilisation(tiles * PRODUCT_parts, cores)
+    shape, tile = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch), (tile_rows, tile_columns, gemm_tile_k)
+    tiles, parts = tiles_and_parts(*shape, *tile, cores)
+    return padded_volume(*shape, *tile) / wave_utilisation(tiles * parts, cores)
 
 
 @formula(unit="s", source="hong1981pebble", family=PRODUCTS)
@@ -220,8 +198,12 @@ def tile_alone(tile_rows, tile_columns, float32_size, accumulator_memory_size):
 def PRODUCT_epilogue_time(
     PRODUCT_rows,
     PRODUCT_columns,
+    PRODUCT_depth,
     PRODUCT_batch,
-    PRODUCT_parts,
+    tile_rows,
+    tile_columns,
+    gemm_tile_k,
+    cores,
     PRODUCT_result_size,
     float32_size,
     tile_alone,
@@ -232,7 +214,9 @@ def PRODUCT_epilogue_time(
     Another tile on the same core hides the stores, but nothing hides the adding up of parts of the depth.
     """
     stored = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_result_size
-    partial = partial_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, float32_size)
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    _, parts = tiles_and_parts(*shape, tile_rows, tile_columns, gemm_tile_k, cores)
+    partial = partial_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, parts, float32_size)
     return (tile_alone * stored + partial) / l2_bandwidth
 
 

@@ -8,6 +8,7 @@ engine) is in the time of each.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, only, total
 
 ATTENTION, LAYER = 1, 2  # codes of graph_scope: of larger ones graphs hold all of a layer
@@ -25,6 +26,28 @@ def in_scope(graph_scope, all_launches, ffn_launches):
     """Launches that graphs leave to the host: those of feed-forward parts beside attention and router, or none."""
     without_attention = xp.where(graph_scope == ATTENTION, ffn_launches, all_launches)
     return xp.where(graph_scope >= LAYER, 0.0, without_attention)
+
+
+def late_host(host, device, other_host, other_device):
+    """Time of a pass in which the device waits for the host: max(host - device, 0), less what the other catches up.
+
+    The queue of kernels reaches from one pass of a layer and microbatch into the next: a host that is late forward
+    catches up backward.
+    """
+    both = xp.maximum(host + other_host - (device + other_device), 0.0)
+    return xp.minimum(xp.maximum(host - device, 0.0), both)
+
+
+FORMULAS = tuple(
+    entry
+    for own, other in (("forward", "backward"), ("backward", "forward"))
+    for entry in bind(
+        late_host,
+        f"layer_{own}_exposed_host_time",
+        " ".join(f"layer_{way}_{which}_time" for way in (own, other) for which in ("host", "device")),
+        *("s", "gray2019cudagraphs", f"Time of the {own} pass of one layer in which the device waits for the host."),
+    )
+)
 
 
 @formula(unit="1", source="nvidia2026moe")
@@ -136,28 +159,6 @@ def layer_backward_device_time(
     """Time that the device needs for the backward pass of one layer, what is recomputed and waited for included."""
     waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
     return layer_backward_kernel_time + layer_recompute_kernel_time + waits
-
-
-@formula(unit="s", source="gray2019cudagraphs")
-def layer_host_delay(
-    layer_forward_host_time, layer_backward_host_time, layer_forward_device_time, layer_backward_device_time
-):
-    """Time by which the host delays one layer and microbatch: max(host - device, 0) of both passes together.
-
-    The queue of kernels reaches from one pass into the next: a host that is late forward catches up backward.
-    """
-    host = layer_forward_host_time + layer_backward_host_time
-    return xp.maximum(host - (layer_forward_device_time + layer_backward_device_time), 0.0)
-
-
-@formula(unit="s", source="gray2019cudagraphs", family={"DIRECTION": ("forward", "backward")})
-def layer_DIRECTION_exposed_host_time(layer_host_delay, layer_DIRECTION_host_time, layer_DIRECTION_device_time):
-    """Time of the DIRECTION pass of one layer in which the device waits for the host.
-
-    That by which the host is late, or what is left of it when the other pass has caught up.
-    """
-    late = xp.maximum(layer_DIRECTION_host_time - layer_DIRECTION_device_time, 0.0)
-    return xp.minimum(late, layer_host_delay)
 
 
 # ---- what traffic of a step hides behind -----------------------------------------------------------------------------
