@@ -127,9 +127,9 @@ def layer_DIRECTION_host_time(
     ffn_tp_blocks,
     tp_host_time,
 ):
-    """Time that the host needs for the DIRECTION pass of one layer: launches of kernels, and of collectives.
+    """Time that the host needs for the DIRECTION pass of one layer: kernels·t(launch) + collectives·t(collective).
 
-    Graphs hold the collectives of what they start.
+    Valid where one thread of the host launches everything. Graphs hold the collectives of what they start.
     """
     of_ffn = layer_DIRECTION_tp_calls * ffn_tp_blocks / (attention_tp_blocks + ffn_tp_blocks)
     calls = in_scope(graph_scope, layer_DIRECTION_tp_calls, of_ffn)
@@ -143,7 +143,7 @@ def layer_forward_device_time(
     layer_forward_exposed_cp_time,
     layer_forward_exposed_ep_time,
 ):
-    """Time that the device needs for the forward pass of one layer: kernels, and communication that they wait for."""
+    """Time that the device needs for the forward pass of one layer: kernels + waits for TP, CP and EP."""
     waits = layer_forward_exposed_tp_time + layer_forward_exposed_cp_time + layer_forward_exposed_ep_time
     return layer_forward_kernel_time + waits
 
@@ -156,7 +156,7 @@ def layer_backward_device_time(
     layer_backward_exposed_cp_time,
     layer_backward_exposed_ep_time,
 ):
-    """Time that the device needs for the backward pass of one layer, what is recomputed and waited for included."""
+    """Time that the device needs for the backward pass of one layer: kernels + recomputed + waits for TP, CP and EP."""
     waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
     return layer_backward_kernel_time + layer_recompute_kernel_time + waits
 

@@ -268,7 +268,10 @@ def kind_layers_by_stage(
 
 @formula(unit="s", source="narayanan2021")
 def time_by_stage(kind_layers_by_stage, embeddings_by_stage, heads_by_stage, layer_time, embedding_time, head_time):
-    """Forward and backward time of each stage for one microbatch."""
+    """Forward and backward time of each stage for one microbatch, by stage.
+
+    layers·t(layer) + embeddings·t(embedding) + heads·t(head). Valid for devices of one speed; transfers between stages are apart.
+    """
     layers = of_kinds(kind_layers_by_stage, layer_time)
     return layers + embeddings_by_stage * embedding_time + heads_by_stage * head_time
 
@@ -290,13 +293,13 @@ def slowest_stage_PART(time_by_stage, PART_by_stage):
 
 @formula(unit="s", source="narayanan2021")
 def slowest_stage_time(time_by_stage):
-    """Forward and backward time of the slowest stage for one microbatch: the pace of the pipeline."""
+    """Forward and backward time of the slowest stage for one microbatch, the pace of the pipeline: max over stages."""
     return largest_of_stages(time_by_stage)
 
 
 @formula(unit="s", source="narayanan2021")
 def model_pass_time(kind_layers, layer_time, embedding_time, head_time):
-    """Forward and backward time of one microbatch through all stages."""
+    """Forward and backward time of one microbatch through all stages: L·t(layer) + t(embedding) + t(head)."""
     return of_kinds(kind_layers, layer_time) + embedding_time + head_time
 
 
@@ -308,7 +311,7 @@ def model_pass_times(kind_layers, layer_pass_times, embedding_pass_times, head_p
 
 @formula(unit="1", source="narayanan2021")
 def microbatches(global_batch, dp, microbatch):
-    """Microbatches that each pipeline processes per step: global batch over dp times microbatch."""
+    """Microbatches that each pipeline processes per step: m = ceil(B / (dp·b)), b sequences each."""
     return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
 
 
@@ -317,7 +320,7 @@ def microbatches(global_batch, dp, microbatch):
 
 @formula(unit="1", source="narayanan2021")
 def chunk_layers(stage_layers, chunks):
-    """Layers of a full chunk."""
+    """Layers of a full chunk: those of a full stage over v chunks."""
     return stage_layers / chunks
 
 

@@ -38,9 +38,9 @@ def largest_expert_load(experts, experts_per_token, ep):
     return xp.maximum(xp.minimum(ep, experts / xp.maximum(experts_per_token, 1.0)), 1.0)
 
 
-@formula(unit="1", source="fedus2022switch")
+@formula(unit="1", source="fedus2022switch", where="equation 3")
 def expert_load(expert_imbalance, capacity_factor, experts, experts_per_token, ep):
-    """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it (eq. 3)."""
+    """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it."""
     most = xp.maximum(experts / xp.maximum(experts_per_token, 1.0), 1.0)
     padded = xp.minimum(capacity_factor, most)
     uneven = xp.minimum(expert_imbalance, largest_expert_load(experts, experts_per_token, ep))
