@@ -270,7 +270,8 @@ def kind_layers_by_stage(
 def time_by_stage(kind_layers_by_stage, embeddings_by_stage, heads_by_stage, layer_time, embedding_time, head_time):
     """Forward and backward time of each stage for one microbatch, by stage.
 
-    layers·t(layer) + embeddings·t(embedding) + heads·t(head). Valid for devices of one speed; transfers between stages are apart.
+    layers·t(layer) + embeddings·t(embedding) + heads·t(head). Valid for devices of one speed;
+    transfers between stages are apart.
     """
     layers = of_kinds(kind_layers_by_stage, layer_time)
     return layers + embeddings_by_stage * embedding_time + heads_by_stage * head_time

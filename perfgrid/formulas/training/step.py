@@ -133,7 +133,8 @@ def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_dev
 def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_time):
     """Time that all devices wait per step because the slowest of them sets the pace.
 
-    delay·(m·t(slowest stage) + bubble). Valid where the pipelines end a step together and devices keep their speed for a step or longer.
+    delay·(m·t(slowest stage) + bubble). Valid where the pipelines end a step together and
+    devices keep their speed for a step or longer.
     """
     return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
 
