@@ -142,12 +142,6 @@ def index_traffic(
     return microbatch * sequence_length * (queries + index_token_bytes)
 
 
-@formula(unit="byte", source="deepseek2025v32")
-def index_score_traffic(causal_pairs, microbatch, float32_size):
-    """Scores of the indexer, in single precision, that one kernel writes and the next reads to choose."""
-    return microbatch * causal_pairs * float32_size
-
-
 @alternative(of="mixer_minimal_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
 def sparse_attention_minimal_core_traffic(
     rank_mixer_heads,
@@ -177,11 +171,15 @@ def LABEL_unfused_core_traffic(mixer_minimal_traffic):
 
 
 @alternative(of="mixer_unfused_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
-def sparse_attention_unfused_core_traffic(mixer_minimal_traffic, index_traffic, index_score_traffic):
-    """Memory traffic of the kernels of sparse attention on one rank, by mixer_kernel."""
+def sparse_attention_unfused_core_traffic(mixer_minimal_traffic, index_traffic, causal_pairs, microbatch, float32_size):
+    """Memory traffic of the kernels of sparse attention on one rank, by mixer_kernel.
+
+    One kernel writes the scores of the indexer, in single precision, and the next reads them to choose.
+    """
+    scores = microbatch * causal_pairs * float32_size
     return by_kernel(
-        index=index_traffic + index_score_traffic,
-        choice=index_score_traffic,
+        index=index_traffic + scores,
+        choice=scores,
         results=mixer_minimal_traffic - index_traffic,
     )
 

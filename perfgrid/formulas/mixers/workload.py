@@ -84,7 +84,7 @@ def mixer_core_rate(unquantised_matrix_rate, index_rate):
 
 
 @formula(unit="s", source="yang2024fla")
-def mixer_step_time(
+def mixer_serial_time(
     mixer_core_flops,
     mixer_units,
     mixer_serial_steps,
@@ -93,18 +93,13 @@ def mixer_step_time(
     cores,
     dependent_latency,
 ):
-    """Time of one step of the pass over the states on one core.
+    """Time of all steps of the pass over the states: ceil(units / cores) · steps · time of a step on one core.
 
-    The products of the step at the rate of one core, and what dependent ones wait for beyond their arithmetic.
+    The products of a step at the rate of one core, and what dependent ones wait for beyond their arithmetic.
     """
     step_flops = at(mixer_core_flops, mixer_kernel="states") / (mixer_units * mixer_serial_steps)
-    return step_flops * cores / unquantised_matrix_rate + mixer_dependent_products * dependent_latency
-
-
-@formula(unit="s", source="yang2024fla")
-def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
-    """Time of all steps of the pass over the states: ceil(units / cores) · steps · time of a step."""
-    return steps_of(mixer_units, cores) * mixer_serial_steps * mixer_step_time
+    step_time = step_flops * cores / unquantised_matrix_rate + mixer_dependent_products * dependent_latency
+    return steps_of(mixer_units, cores) * mixer_serial_steps * step_time
 
 
 @alternative(of="mixer_efficiency", by="mixer", label=KEEPING, unit="1", source="yang2024fla")

@@ -267,7 +267,7 @@ def transfers_waited_for(pp, microbatches, chunks):
     """Point-to-point transfers on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m.
 
     Receiving overlaps with other work. The interleaved schedule has other chunks to work on and waits only for the
-    first and the last microbatch: 2(p·v - 1).
+    first and the last microbatch: 2(p·v - 1). Apart because ``exposed_pp_time`` is evaluated on all points of a grid.
     """
     return xp.where(chunks > 1, 2 * (pp * chunks - 1), transfers_on_the_way(pp, microbatches))
 

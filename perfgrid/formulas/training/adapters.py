@@ -146,13 +146,6 @@ def adapter_flops(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatc
     return 2 * microbatch_tokens * lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "product")
 
 
-@formula(unit="byte", source="hu2021lora")
-def adapter_traffic(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens, activation_size):
-    """Memory traffic of the adapters of one layer, by phase."""
-    moved = adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs)
-    return microbatch_tokens * activation_size * total(moved, "product")
-
-
 @constraint(
     reason="adapters (LoRA) are modelled for dense layers with full heads only: lora_rank must be 0",
     source="hu2021lora",

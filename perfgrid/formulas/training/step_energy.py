@@ -10,6 +10,7 @@ from perfgrid.formulas.hardware.power import boost
 from perfgrid.formulas.kernels.energy import ON_CHIP, streamed
 from perfgrid.formulas.mixer_kinds import NONE
 
+from .adapters import adapter_elements
 from .token_prediction import INPUTS
 
 ENERGIES = (
@@ -78,7 +79,12 @@ def plain_rest_phase_energy(
 @formula(unit="J", source="hu2021lora")
 def adapter_energy(
     adapter_flops,
-    adapter_traffic,
+    lora_rank,
+    adapted_gemms,
+    gemm_inputs,
+    gemm_outputs,
+    microbatch_tokens,
+    activation_size,
     unquantised_format_energy,
     half_precision_operation_energy,
     crossing_byte_energy,
@@ -86,7 +92,9 @@ def adapter_energy(
 ):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
-    return streamed(adapter_traffic, crossing_byte_energy, memory_access_energy, arithmetic)
+    moved = total(adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs), "product")
+    traffic = microbatch_tokens * activation_size * moved
+    return streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 @formula(unit="J", source="nvidia2026recompute")
