@@ -13,7 +13,7 @@ from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.formulas import INNER
 from perfgrid.validation.anatomy import FAR, Category, main, passes_of, profiles
 
-KERNELS_BY = ("gemm_kernel", "attention_kernel", "stream_kernel", "grouped_gemm_kernel", "expert_stream_kernel")
+KERNELS_BY = ("product", "attention_kernel", "stream_kernel", "expert_product", "expert_stream_kernel")
 
 
 def study(model, software, layout, **parameters):

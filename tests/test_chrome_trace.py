@@ -16,7 +16,7 @@ from perfgrid.analysis.execution import PASSES, execute
 from perfgrid.analysis.pass_timeline import AFTER, BEFORE, LAYER
 from perfgrid.analysis.timeline import dataset
 from perfgrid.cli.main import app
-from perfgrid.formulas import INNER
+from perfgrid.formulas import INNER, axes
 from tests.test_bad_input import run
 from tests.test_timeline import many, played, runs
 
@@ -271,8 +271,7 @@ def test_layers_of_serving(served):
 
 def test_every_kernel_has_its_place():
     known = {*BEFORE, *LAYER, *AFTER}
-    assert {*INNER.labels["product"], *INNER.labels["serving_stream"]} <= known
-    assert {f"expert_{label}" for label in INNER.labels["expert_product"]} <= known
+    assert {*axes.SERVED, *INNER.labels["expert_product"], *INNER.labels["serving_stream"]} <= known
 
 
 def test_files_of_traces(monkeypatch, capsys, tmp_path):

@@ -88,7 +88,7 @@ def test_plan_shows_columns_before_any_work(monkeypatch, capsys, tmp_path):
     assert status == 0
     row = next(line for line in out.splitlines() if line.split()[:1] == ["gemm_rows"])
     assert re.search(r"parallelism: tp(;|$)", row)  # the distinct tp, not the layouts
-    assert "phase x gemm_kernel" in row
+    assert "phase x product" in row
     assert "12 points (model 1 x device 1 x topology 1 x microbatch 2 x parallelism 6)" in out
     status, short, _ = run(monkeypatch, capsys, "plan", path, "--wide")
     assert all(line.startswith("* ") for line in short.splitlines()[1:-2])  # results alone

@@ -92,7 +92,7 @@ def test_gradients_of_grouped_products_are_phases_of_the_formula(compared):
     ((study, rows),) = found.studies
     axis = Designs(study.catalog, rows).axis()
     made = Study.make(study.catalog, axes={"row": axis}, outputs=["grouped_time"], dtype="float64")
-    time = evaluate(made).grouped_time.isel(row=0).sel(grouped_gemm_kernel="expert_up").sum("resource")
+    time = evaluate(made).grouped_time.isel(row=0).sel(expert_product="expert_up").sum("resource")
     assert ahead == pytest.approx(time.sel(phase=list(passes[:3])).values.tolist(), rel=1e-9)
     assert (both, whole) == pytest.approx((ahead[1] + ahead[2], sum(ahead)))
     assert swapped == pytest.approx(ahead[1], rel=1e-9)  # dX = dY·W' is a product of the turned shape

@@ -26,17 +26,16 @@ PHASES = INNER.labels["phase"]
 PASSES = INNER.labels["pass"]
 # where a kernel's time lies, the inner axis of kernels, and how often each runs in a layer
 TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("gemm_time", "gemm_kernel", ("layer_gemms",)),
+    ("gemm_time", "product", ("layer_gemms",)),
     ("core_product_time", "attention_kernel", ("core_kernels",)),
     ("flash_time", "", ()),
     ("cast_time", "", ()),
     ("stream_time", "stream_kernel", ("layer_streams", "core_streams")),
-    ("grouped_time", "grouped_gemm_kernel", ("layer_grouped_gemms",)),
+    ("grouped_time", "expert_product", ("layer_grouped_gemms",)),
     ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
     ("expert_cast_time", "", ("kind_has_experts",)),
 )
 MIXER_TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # the same of models with recurrent layers
-    ("mixer_gemm_time", "mixer_product", ("layer_mixer_gemms",)),
     ("mixer_recurrence_time", "mixer_kernel", ("mixer_share",)),
     ("mixer_stream_time", "", ("mixer_share",)),
 )
@@ -194,8 +193,7 @@ def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
             counts = np.broadcast_to(runs, 2)
             time = _pick(every, axis, label) * INNER.table("pass", **dict(zip(PASSES, counts > 0, strict=True)))
             if counts.any() and time.any():
-                name = f"expert_{label}" if axis == "expert_product" else label
-                yield _kernel(name, "pass", float(counts.max()), time, PASSES)
+                yield _kernel(label, "pass", float(counts.max()), time, PASSES)
     for name, reason in WAITS.items():
         time = np.broadcast_to(np.ravel(INNER.total(values[name] * values["load_weight"], "load")), len(PASSES))
         if time.any():

@@ -24,9 +24,9 @@ LEVELS = {  # of memory: the traffic of a family of products, and the bandwidth
     "shared memory": ("shared_memory_traffic", "usable_shared_memory_bandwidth"),
 }
 TRAINING = (  # family of products, its inner axis, its time, and how often a layer runs each
-    ("gemm", "gemm_kernel", "gemm_time", ("layer_gemms",)),
+    ("gemm", "product", "gemm_time", ("layer_gemms",)),
     ("core", "attention_kernel", "core_product_time", ("core_kernels",)),
-    ("grouped", "grouped_gemm_kernel", "grouped_time", ("layer_grouped_gemms",)),
+    ("grouped", "expert_product", "grouped_time", ("layer_grouped_gemms",)),
 )
 SERVING = (
     ("gemm", "product", "gemm_product_time", ("product_count",)),
@@ -107,8 +107,7 @@ def _products(
             for i, phase in enumerate(phases):
                 if counted and seconds[i] > 0 and flops[i] > 0:
                     bytes_of = {level: float(t[i]) for level, t in traffic.items() if t[i] > 0}
-                    name = label if family in ("gemm", "core") else f"expert_{label}"
-                    yield Product(name, phase, float(flops[i]), float(seconds[i]), bytes_of)
+                    yield Product(label, phase, float(flops[i]), float(seconds[i]), bytes_of)
 
 
 def _fused(values: Mapping[str, Any], phases: tuple[str, ...]) -> Iterator[Product]:

@@ -41,25 +41,24 @@ CATEGORIES = (  # of kernels, in the order in which they are listed
 )
 # where the time of kernels of a layer lies, their inner axis, how often each runs, and how often it runs again
 LAYER = (
-    ("gemm_time", "gemm_kernel", "layer_gemms", "layer_recomputed"),
+    ("gemm_time", "product", "layer_gemms", "layer_recomputed"),
     ("adapter_time", "", "", "layer_recomputed"),
     ("core_product_time", "attention_kernel", "core_kernels", "core_recomputed"),
     ("stream_time", "stream_kernel", "core_streams", "core_recomputed"),
     ("flash_time", "", "", "layer_recomputed"),
     ("stream_time", "stream_kernel", "layer_streams", "layer_recomputed"),
     ("cast_time", "", "", "layer_recomputed"),
-    ("grouped_time", "grouped_gemm_kernel", "layer_grouped_gemms", "layer_recomputed"),
+    ("grouped_time", "expert_product", "layer_grouped_gemms", "layer_recomputed"),
     ("expert_stream_time", "expert_stream_kernel", "layer_expert_streams", "layer_recomputed"),
     ("expert_cast_time", "", "kind_has_experts", "layer_recomputed"),
 )
 MIXER = (  # of models with recurrent layers
-    ("mixer_gemm_time", "mixer_product", "layer_mixer_gemms", "layer_recomputed"),
     ("mixer_recurrence_time", "mixer_kernel", "mixer_share", "layer_recomputed"),
     ("mixer_stream_time", "", "mixer_share", "layer_recomputed"),
 )
 OF_ATTENTION = ("core_product_time", "core_streams", "flash_time")  # which not every layer of such models has
 MODULES = (  # single modules that are computed again: kernels, runs of each, how often they are repeated
-    ("gemm_time", "gemm_kernel", "latent_gemms", "latents_recomputed"),
+    ("gemm_time", "product", "latent_gemms", "latents_recomputed"),
     ("stream_time", "stream_kernel", "recomputed_streams", ""),
     ("expert_stream_time", "expert_stream_kernel", "layer_expert_streams", "activation_function_recomputed"),
 )
@@ -67,13 +66,12 @@ ONCE = {  # kernels outside of layers: table and axis
     "norm": ("stream_time", "stream_kernel"),
     "loss": ("stream_time", "stream_kernel"),
     "embedding": ("stream_time", "stream_kernel"),
-    "logits": ("gemm_time", "gemm_kernel"),
-    "mtp_projection": ("gemm_time", "gemm_kernel"),
+    "logits": ("gemm_time", "product"),
+    "mtp_projection": ("gemm_time", "product"),
 }
 OF_KERNEL = {
-    **dict.fromkeys(INNER.labels["gemm_kernel"], "matrix products"),
-    **dict.fromkeys(INNER.labels["grouped_gemm_kernel"], "matrix products"),
-    **dict.fromkeys(INNER.labels["mixer_product"], "matrix products"),
+    **dict.fromkeys(INNER.labels["product"], "matrix products"),
+    **dict.fromkeys(INNER.labels["expert_product"], "matrix products"),
     **dict.fromkeys(("adapter",), "matrix products"),
     **dict.fromkeys((*INNER.labels["attention_kernel"], "softmax", "flash"), "attention"),
     **dict.fromkeys(("mixer_recurrence", "mixer_stream"), "recurrences"),

@@ -33,7 +33,7 @@ from .parallelism import (
     tensor_parallel,
     tensor_parallel_volume,
 )
-from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
+from .pipelines import dualpipe, pipeline, schedules, stages, transfers, zero_bubble
 from .serving import (
     admission,
     answering,
@@ -83,11 +83,20 @@ from .training import (
     token_prediction,
 )
 from .training import training as training_run
-from .transformer import architecture, attention, indexer, latent_attention, layer_kinds, moe, parameters
+from .transformer import (
+    architecture,
+    attention,
+    indexer,
+    latent_attention,
+    layer_kinds,
+    layer_products,
+    moe,
+    parameters,
+)
 
 PARAMETERS = (parameters, mixer_parameters, indexer)
 MIXERS = (widths, recurrent, attended, mixer)
-TRANSFORMER = (*PARAMETERS, layer_kinds, architecture, attention, latent_attention, moe)
+TRANSFORMER = (*PARAMETERS, layer_kinds, layer_products, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
 COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)
@@ -96,7 +105,7 @@ PARALLELISM = (
     *(context_parallel, groups, tensor_parallel, tensor_parallel_volume, sharding),
     *(expert_parallel, expert_replicas, data_parallel),
 )
-PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
+PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     *(adapters, recompute, offload, activations, memory, retained, token_prediction),
     *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),

@@ -9,7 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.entries import Family, Formula, members
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
-PRODUCTS = (
+PRODUCTS = (  # of a model with weights, those of routed experts apart
     "qkv",
     "query_up",
     "key_up",
@@ -20,11 +20,13 @@ PRODUCTS = (
     "shared_up",
     "shared_down",
     "router",
+    "mtp_projection",
     "logits",
     "mixer_input",
     "mixer_inner",
     "mixer_output",
 )
+SERVED = tuple(name for name in PRODUCTS if name != "mtp_projection")  # that passes of inference run
 
 INNER = InnerAxes(
     {
@@ -110,11 +112,10 @@ INNER = InnerAxes(
             "head",
             "router",
         ),
-        # products of inference, latent attention and shared experts among them
         "product": PRODUCTS,
-        "expert_product": ("up", "down"),  # products of routed experts
+        "expert_product": ("expert_up", "expert_down"),  # products of all routed experts of a rank at once
         # kernels of a pass that multiply matrices
-        "kernel": (*PRODUCTS, "expert_up", "expert_down", "attention"),
+        "kernel": (*SERVED, "expert_up", "expert_down", "attention"),
         "serving_stream": (
             "norm",
             "latent_norm",
@@ -126,19 +127,6 @@ INNER = InnerAxes(
             "shared_experts",
             "embedding",
             "sampling",
-        ),
-        "gemm_kernel": (
-            "qkv",
-            "query_up",
-            "key_value_up",
-            "attention_output",
-            "ffn_up",
-            "ffn_down",
-            "router",
-            "shared_up",
-            "shared_down",
-            "mtp_projection",
-            "logits",
         ),
         "attention_kernel": ("score", "context"),
         "core_product": (  # of the core of a sequence mixer
@@ -155,9 +143,6 @@ INNER = InnerAxes(
         ),
         # of the core of a sequence mixer, in order
         "mixer_kernel": ("decays", "index", "choice", "scores", "inverse", "writes", "states", "results"),
-        "mixer_stream": ("convolution", "gated_norm"),
-        "mixer_product": ("mixer_input", "mixer_inner", "mixer_output"),  # with weights
-        "grouped_gemm_kernel": ("expert_up", "expert_down"),  # products of all experts of a rank at once
         "expert_stream_kernel": ("routing", "permute", "sort", "unpermute", "expert_activation"),
         "stream_kernel": (
             "norm",

@@ -34,13 +34,13 @@ def trains_experts(record: Record) -> bool:
 @formula(unit="s", source="nvidia2023matmul")
 def product_busy_time(gemm_time):
     """Time of one matrix product [M,K]·[K,N] as the first feed-forward product of M tokens, by resource."""
-    return at(gemm_time, phase="forward", gemm_kernel="ffn_up")
+    return at(gemm_time, phase="forward", product="ffn_up")
 
 
 @formula(unit="s", source="gale2023megablocks")
 def grouped_product_phases(grouped_time):
     """Time of several products [M,K]·[K,N] in one kernel, the first ones of as many experts, by resource and phase."""
-    return at(grouped_time, grouped_gemm_kernel="expert_up")
+    return at(grouped_time, expert_product="expert_up")
 
 
 @formula(unit="s", source="gale2023megablocks")

@@ -108,7 +108,7 @@ def conventions(adds, tp_network):
     @formula(unit="s", source="guo2025")
     def gemm_product_time(microbatch_tokens, gemm_inputs, gemm_outputs):
         """Every product reads two of input, output and weights and writes the third; Q, K and V are products apart."""
-        copies = 1 + 2 * only("gemm_kernel", "qkv")
+        copies = 1 + 2 * only("product", "qkv")
         elements = microbatch_tokens * (copies * gemm_inputs + gemm_outputs) + gemm_inputs * gemm_outputs
         time = matrix(2 * microbatch_tokens * gemm_inputs * gemm_outputs, 2 * elements)
         phases = only("phase", "forward", "input_gradient", "weight_gradient")

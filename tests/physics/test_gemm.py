@@ -22,6 +22,12 @@ RESOURCE = INNER.position("resource")
 SHAPES = [(4096, 4096, 4096), (2048, 1536, 96), (1000, 3000, 100), (128, 128, 64), (1, 50, 7), (3000, 200, 5000)]
 
 
+def alone(q):
+    """Time of the products without the accumulation of gradients, by resource, phase and product."""
+    given = ("gemm_chip_time", "gemm_hbm_traffic", "achieved_hbm_bandwidth", "launch_overhead")
+    return gemm.PRODUCT_product_time(*(q[name] for name in given))
+
+
 @pytest.mark.parametrize("tile", [(128, 256), (256, 128), (128, 128), (64, 64)])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: tuple[int, int]):
@@ -29,7 +35,7 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
     for batch in (1, 3):
         volume, scratchpad, registers, loads, stores, parts = loops.tile_work(*shape, batch, *tile, A100)
         tiles = batch * math.ceil(m / tile[0]) * math.ceil(n / tile[1])
-        assert tiling.depth_parts(tiles, k, 32, 108) == parts
+        assert tiling.tiles_and_parts(*shape, batch, *tile, 32, 108) == (tiles, parts)
         padded = batch * tiling.whole(m, tile[0]) * tiling.whole(n, tile[1]) * tiling.whole(k, 32)
         balance = tiling.wave_utilisation(tiles * parts, 108)
         assert padded / balance == pytest.approx(volume)
@@ -48,13 +54,13 @@ def test_tiles_are_parts_of_the_largest():
 
 def test_small_results_take_small_tiles_and_cut_their_depth():
     """A result of 256 x 512 fills 4 of 108 cores with the largest tile; cutting its depth of 65536 fills them all."""
-    assert tiling.depth_parts(4, 65536, 32, 108) == 27
-    assert tiling.depth_parts(4, 1024, 32, 108) == 2  # 16 steps each
-    assert tiling.depth_parts(108, 65536, 32, 108) == 1
+    assert tiling.tiles_and_parts(256, 512, 65536, 1, 128, 256, 32, 108) == (4, 27)
+    assert tiling.tiles_and_parts(256, 512, 1024, 1, 128, 256, 32, 108) == (4, 2)  # 16 steps each
+    assert tiling.tiles_and_parts(128, 256, 65536, 108, 128, 256, 32, 108) == (108, 1)
     q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=128.0)
-    taken = rows(np.sum(q["gemm_chip_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "attention_output"]
-    volume = rows(q["gemm_wave_volume"], "phase", "tile", "gemm_kernel")["forward", "full", "attention_output"]
-    assert taken < 2 * volume / rows(q["gemm_matrix_rate"], "gemm_kernel")["attention_output"]  # not the largest tile
+    taken = rows(np.sum(q["gemm_chip_time"], axis=RESOURCE), "phase", "product")["forward", "attention_output"]
+    volume = rows(q["gemm_wave_volume"], "phase", "tile", "product")["forward", "full", "attention_output"]
+    assert taken < 2 * volume / rows(q["gemm_matrix_rate"], "product")["attention_output"]  # not the largest tile
 
 
 @pytest.mark.parametrize("device", ["a100-sxm-80gb", "h100-sxm-80gb", "b200"])
@@ -66,7 +72,7 @@ def test_ends_of_tiles_and_parts_of_the_depth_take_time(device, shape):
     shape_of_model = {"sequence_length": float(m), "hidden_size": float(k), "ffn_size": float(n), "gated_ffn": False}
     plan = {"tp": 1.0, "microbatch": 1.0, "sequence_parallel": False, "library_efficiency": 0.94}
     q = evaluate(point("llama-3.1-8b", device, **plan, **shape_of_model))
-    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "ffn_up"]
+    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "product")["forward", "ffn_up"]
     rate = given["peak_bf16_rate"] * given["matrix_efficiency"] * 0.94
     hbm = given["hbm_bandwidth"] * given["hbm_efficiency"]
     assert found - 3e-6 == pytest.approx(loops.product_time(m, n, k, 1, given, 2, 2, rate, hbm), rel=1e-9)
@@ -84,14 +90,14 @@ def test_a_product_cut_in_depth_pays_for_its_parts():
     }
     for device in ("a100-sxm-80gb", "b200"):
         q = design(device=device, **given)
-        on_chip = rows(q["gemm_chip_time"], "resource", "phase", "gemm_kernel")
+        on_chip = rows(q["gemm_chip_time"], "resource", "phase", "product")
         assert on_chip["arithmetic", "forward", "ffn_up"] > on_chip["l2", "forward", "ffn_up"] > 1e-6  # the epilogue
 
 
 def test_a_product_with_one_row_reads_its_weights_at_memory_speed():
     """GEMV: no seam between products and streaming, one row costs the bytes of the matrix."""
     q = design("llama-3.1-8b", "h100-sxm-80gb", tp=1.0, sequence_length=1.0, sequence_parallel=False)
-    time = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "ffn_up"]
+    time = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "product")["forward", "ffn_up"]
     weights = 2 * 4096 * 2 * 14336
     assert time - 3e-6 == pytest.approx(weights / (3.35e12 * 0.887), rel=0.01)
 
@@ -129,7 +135,7 @@ def test_a_single_wave_reads_its_operands_once():
 def test_bytes_to_accumulate_a_gradient_counted_by_hand(software, moved):
     """Megatron's epilogue reads and writes the sum; others write and read the gradient, DeepSpeed also a copy."""
     q = design("megatron-22b", software=software, tp=8.0)
-    time = rows(np.sum(q["gemm_time"] - q["gemm_product_time"], axis=RESOURCE), "phase", "gemm_kernel")
+    time = rows(np.sum(q["gemm_time"] - alone(q), axis=RESOURCE), "phase", "product")
     assert time["weight_gradient", "ffn_up"] == pytest.approx(6144 * 4 * 6144 / 8 * moved / (2.039e12 * 0.834))
     assert time["forward", "ffn_up"] == 0
 
@@ -145,7 +151,7 @@ def test_products_of_a_layer_against_a_loop():
         "ffn_down": (f // 2, h),
         "logits": (h, v // 2),
     }
-    m, n, k = (rows(q[f"gemm_{x}"], "phase", "gemm_kernel") for x in ("rows", "columns", "depth"))
+    m, n, k = (rows(q[f"gemm_{x}"], "phase", "product") for x in ("rows", "columns", "depth"))
     times = {}
     flops = 0
     for kernel, (inputs, outputs) in weights.items():
@@ -163,7 +169,7 @@ def test_products_of_a_layer_against_a_loop():
             accumulate = 0.40 * 8 * inputs * outputs / (3.35e12 * 0.887) if phase == "weight_gradient" else 0.0
             times[key] = loops.product_time(*shape, 1, H100, 2, result, rate, 3.35e12 * 0.887) + accumulate + 3e-6
     assert flops == 6 * tokens * sum(a * b for a, b in weights.values())
-    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
+    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "product")
     for key, value in times.items():
         assert found[key] == pytest.approx(value, rel=1e-9), key
 
@@ -190,6 +196,6 @@ def test_adding_a_gradient_costs_what_was_measured_on_h100():
     for (m, n, k), times in found.items():
         shape = {"sequence_length": float(m), "hidden_size": float(k), "ffn_size": float(n), "gated_ffn": False}
         q = evaluate(point("llama-3.1-8b", "h100-sxm-80gb", tp=1.0, microbatch=1.0, sequence_parallel=False, **shape))
-        added = rows(np.sum(q["gemm_time"] - q["gemm_product_time"], axis=RESOURCE), "phase", "gemm_kernel")
+        added = rows(np.sum(q["gemm_time"] - alone(q), axis=RESOURCE), "phase", "product")
         measured = times["added to float32"] - times["result in 16 bits"]
         assert added["weight_gradient", "ffn_up"] == pytest.approx(measured, rel=0.25), (m, n, k)

@@ -25,7 +25,7 @@ def test_a_fast_host_is_not_seen_and_a_slow_one_sets_the_pace():
     assert free["exposed_host_time"] == fast["exposed_host_time"] == 0
     assert free["step_time"] == fast["step_time"]
     for direction in ("forward", "backward"):
-        launches = slow[f"layer_{direction}_launches"]
+        launches = slow[f"layer_{direction}_host_launches"]
         assert launches == round(launches, 6) > 5
         assert slow[f"layer_{direction}_time"] == pytest.approx(launches * 1e-2, rel=1e-9)
     assert slow["step_time"] == pytest.approx(sum(slow[name] for name in BREAKDOWN), rel=1e-9)
@@ -45,7 +45,7 @@ def test_a_layer_takes_the_longer_of_host_and_device_both_passes_together(recomp
     """A host that is late in one pass catches up in the other; without that a pass takes as long as the host."""
     free = design(**SMALL, recompute=recompute, host_launch_time=0.0)
     device = {d: free[f"layer_{d}_time"] for d in ("forward", "backward")}
-    launches = {d: free[f"layer_{d}_launches"] for d in device}
+    launches = {d: free[f"layer_{d}_host_launches"] for d in device}
     per_launch = sorted(device[d] / launches[d] for d in device)  # one pass is late from here on, both from there on
     together = sum(device.values()) / sum(launches.values())
     slow, fast = per_launch[1], per_launch[0]
@@ -71,9 +71,9 @@ def test_gradients_hide_behind_what_the_host_leaves_of_a_layer():
     """Where it sets the pace a faster device hides no less: with all else equal the step is never slower."""
     slow = {**SMALL, "dp": 64.0, "global_batch": 64.0, "host_launch_time": 1e-3, "communication_cores": 0.0}
     q = design(**slow, optimizer_traffic=0.0)
-    backward = q["layer_backward_launches"] * 1e-3
+    backward = q["layer_backward_host_launches"] * 1e-3
     assert q["layer_backward_hiding_time"] == pytest.approx(backward, rel=1e-12)
-    assert q["layer_forward_hiding_time"] == pytest.approx(q["layer_forward_launches"] * 1e-3, rel=1e-12)
+    assert q["layer_forward_hiding_time"] == pytest.approx(q["layer_forward_host_launches"] * 1e-3, rel=1e-12)
     tiny = {
         **slow,
         "sequence_length": 64.0,
@@ -104,7 +104,7 @@ def test_graphs_leave_the_kernels_of_feed_forward_parts_or_none(given_, forward,
     slow = {**given_, "recompute": recompute, "host_launch_time": 1e-2}
     found = {scope: design(**slow, graph_scope=float(scope)) for scope in range(4)}  # none, attention, layer, step
     for d, kernels in left.items():
-        every, calls = free[f"layer_{d}_launches"], free[f"layer_{d}_tp_calls"] * (given_["tp"] > 1)
+        every, calls = free[f"layer_{d}_host_launches"], free[f"layer_{d}_tp_calls"] * (given_["tp"] > 1)
         assert every > kernels
         for scope, (launches, of_tp) in enumerate(((every, calls), (kernels, calls / 2), (0, 0), (0, 0))):
             q = found[scope]
@@ -148,7 +148,7 @@ def test_a_checked_collective_costs_a_message_from_every_further_rank(
         if tp > 1:
             checks = calls * 1e-2 * (tp - 1)
             assert q[f"layer_{d}_time"] == pytest.approx(checks, rel=1e-12)
-            launches = started[f"layer_{d}_launches"] + calls  # a collective is one, too
+            launches = started[f"layer_{d}_host_launches"] + calls  # a collective is one, too
             assert started[f"layer_{d}_time"] == pytest.approx(launches * 1e-3 + checks, rel=1e-12)
         else:
             assert q[f"layer_{d}_time"] == unchecked[f"layer_{d}_time"]
@@ -158,7 +158,7 @@ def test_every_expert_is_a_kernel_where_the_software_says_so():
     grouped, single = (design(**EXPERTS, products_by_expert=flag) for flag in (False, True))
     assert grouped["expert_launches"] == 0
     assert single["expert_launches"] == 2 * (8 / 2 - 1)  # two matrices of three further experts
-    assert single["layer_forward_launches"] - grouped["layer_forward_launches"] == pytest.approx(6)
+    assert single["layer_forward_host_launches"] - grouped["layer_forward_host_launches"] == pytest.approx(6)
     free = [design(**EXPERTS, products_by_expert=flag, host_launch_time=0.0)["step_time"] for flag in (False, True)]
     assert free[0] == free[1]  # a host of no time starts any number
 

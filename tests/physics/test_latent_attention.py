@@ -16,7 +16,7 @@ H, HEADS, Q_LATENT, KV_LATENT, NOPE, ROPE, V = 7168, 128, 1536, 512, 128, 64, 12
 MATRICES = {  # of DeepSeek-V3's attention (columns, depth), one for each product
     "qkv": (Q_LATENT + KV_LATENT + ROPE, H),
     "query_up": (HEADS * (NOPE + ROPE), Q_LATENT),
-    "key_value_up": (HEADS * (NOPE + V), KV_LATENT),
+    "key_up": (HEADS * (NOPE + V), KV_LATENT),
     "attention_output": (H, HEADS * V),
 }
 
@@ -40,8 +40,8 @@ def test_parameters_of_deepseek_v3():
 def test_flops_of_the_kernels_are_those_of_the_model(tp, sequence_parallel):
     """Six per weight and token; without sequence parallelism every rank makes all latents."""
     q = deepseek(tp=tp, sequence_parallel=sequence_parallel)
-    m, n, k = (rows(q[f"gemm_{x}"], "phase", "gemm_kernel") for x in ("rows", "columns", "depth"))
-    counts = rows(INNER.at(q["layer_gemms"], layer_kind="experts"), "gemm_kernel")
+    m, n, k = (rows(q[f"gemm_{x}"], "phase", "product") for x in ("rows", "columns", "depth"))
+    counts = rows(INNER.at(q["layer_gemms"], layer_kind="experts"), "product")
     flops = tp * sum(2 * m[key] * n[key] * k[key] * counts[key[1]] for key in m if key[1] in MATRICES)
     repeated = 0 if sequence_parallel or tp == 1 else 6 * (tp - 1) * math.prod(MATRICES["qkv"])
     assert flops / 4096 == pytest.approx(6 * 187_105_280 + repeated, rel=1e-12)
@@ -54,17 +54,17 @@ def test_flops_of_the_kernels_are_those_of_the_model(tp, sequence_parallel):
 
 def test_latents_do_not_run_where_there_are_none():
     q = design("llama-3.1-8b")
-    counts = rows(q["layer_gemms"], "gemm_kernel")
-    assert counts["query_up"] == counts["key_value_up"] == 0
+    counts = rows(q["layer_gemms"], "product")
+    assert counts["query_up"] == counts["key_up"] == 0
     assert rows(q["layer_streams"], "stream_kernel")["latent_norm"] == 0
-    uncompressed = rows(INNER.at(deepseek(q_lora_rank=0.0)["layer_gemms"], layer_kind="dense"), "gemm_kernel")
-    assert (uncompressed["query_up"], uncompressed["key_value_up"]) == (0, 1)
+    uncompressed = rows(INNER.at(deepseek(q_lora_rank=0.0)["layer_gemms"], layer_kind="dense"), "product")
+    assert (uncompressed["query_up"], uncompressed["key_up"]) == (0, 1)
 
 
 def test_queries_that_are_not_compressed_come_from_the_input():
     q = deepseek(q_lora_rank=0.0, tp=8.0)
     assert q["rank_qkv_width"] == HEADS * (NOPE + ROPE) // 8 + KV_LATENT + ROPE
-    assert rows(q["gemm_tokens"], "gemm_kernel")["qkv"] == 4096
+    assert rows(q["gemm_tokens"], "product")["qkv"] == 4096
     assert q["latent_message"] == q["tp_message"]
     assert q["rank_attention_parameters"] == q["rank_qkv_width"] * H + HEADS * (512 * (NOPE + V) + H * V) // 8
 
@@ -128,9 +128,9 @@ def test_activations_against_stored_tensors(recomputed, sp):
 
 def test_expanding_latents_again_takes_their_forward_time():
     kept, dropped = (deepseek(recompute_latents=r, tp=8.0) for r in (False, True))
-    seconds = rows(np.sum(kept["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
+    seconds = rows(np.sum(kept["gemm_time"], axis=RESOURCE), "phase", "product")
     streams = rows(np.sum(kept["stream_time"], axis=RESOURCE), "phase", "stream_kernel")
-    again = sum(seconds["forward", kernel] for kernel in ("query_up", "key_value_up"))
+    again = sum(seconds["forward", kernel] for kernel in ("query_up", "key_up"))
     again += sum(streams["forward", kernel] for kernel in ("latent_norm", "rotary"))
     gathered = kept["latent_gather_time"]
     assert np.ravel(dropped["layer_time"] - kept["layer_time"]) == pytest.approx(2 * [again + gathered], rel=1e-9)

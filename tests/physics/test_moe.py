@@ -57,9 +57,9 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
     assert set(per_expert) == {q["grouped_tokens"]}
     local, m = len(per_expert), int(per_expert[0])
     m_found, n_found, k_found = (
-        rows(q[f"grouped_{x}"], "phase", "grouped_gemm_kernel") for x in ("rows", "columns", "depth")
+        rows(q[f"grouped_{x}"], "phase", "expert_product") for x in ("rows", "columns", "depth")
     )
-    found = by_phase(q["grouped_time"], "grouped_gemm_kernel")
+    found = by_phase(q["grouped_time"], "expert_product")
     memory, rate = 3.35e12 * 0.887, 989.4e12 * 0.803 * 0.94
     for kernel, (inputs, outputs) in {
         "expert_up": (hidden, 2 * wide // etp),
@@ -108,7 +108,7 @@ def test_grouped_products_against_measurements(groups, m, n, k, measured):
         sequence_length=float(m * groups),
         library_efficiency=0.94,
     )
-    time = by_phase(q["grouped_time"], "grouped_gemm_kernel")["forward", "expert_up"]
+    time = by_phase(q["grouped_time"], "expert_product")["forward", "expert_up"]
     assert 2 * groups * m * n * k / time == pytest.approx(measured, rel=0.1)
 
 
@@ -162,7 +162,7 @@ def test_tiles_that_experts_share_are_computed_for_each(ep, dies):
     assert own["grouped_tokens"] * experts == own["rank_expert_rows"] == cut["rank_expert_rows"] == 2048 * 2
     m = int(cut["grouped_tokens"])
     assert m * experts == 2048 * 2 + dies * 512 * (experts - 1)
-    found = by_phase(cut["grouped_time"], "grouped_gemm_kernel")
+    found = by_phase(cut["grouped_time"], "expert_product")
     memory, rate = 3.35e12 * 0.887, 989.4e12 * 0.803 * 0.94
     for phase, shape in {"forward": (m, 4096, 1536), "input_gradient": (m, 1536, 4096)}.items():
         expected = loops.product_time(*shape, experts, H100, 2, 2, rate, memory) + 3e-6
@@ -186,10 +186,10 @@ def test_grouped_products_reach_a_part_of_what_other_products_do():
     plan = {"tp": 1.0, "dp": 8.0, "ep": 4.0, "global_batch": 64.0, "library_efficiency": 0.8}
     q = design("mixtral-8x7b", **plan, expert_efficiency=0.5)
     both, usual = (design("mixtral-8x7b", **{**plan, "library_efficiency": e}) for e in (0.4, 0.8))
-    reached, part, large = (by_phase(x["grouped_time"], "grouped_gemm_kernel") for x in (q, both, usual))
+    reached, part, large = (by_phase(x["grouped_time"], "expert_product") for x in (q, both, usual))
     assert reached == part
     assert all(reached[key] > large[key] for key in reached)
-    assert by_phase(q["gemm_time"], "gemm_kernel") == by_phase(usual["gemm_time"], "gemm_kernel")
+    assert by_phase(q["gemm_time"], "product") == by_phase(usual["gemm_time"], "product")
 
 
 def test_sorting_is_needless_where_the_exchange_sorts_or_nothing_is_exchanged():
@@ -210,14 +210,14 @@ def test_one_expert_of_the_full_width_is_the_dense_block(tp, precision):
     base = {"tp": tp, "dp": 4.0, "global_batch": 16.0, "recompute": "none", "precision": precision, "zero": 1.0}
     dense = design("llama-3.1-8b", "h100-sxm-80gb", **base)
     mixed = design("llama-3.1-8b", "h100-sxm-80gb", **base, etp=tp, **ONE_EXPERT)
-    plain, grouped = by_phase(dense["gemm_time"], "gemm_kernel"), by_phase(mixed["grouped_time"], "grouped_gemm_kernel")
+    plain, grouped = by_phase(dense["gemm_time"], "product"), by_phase(mixed["grouped_time"], "expert_product")
     streams = by_phase(dense["stream_time"], "stream_kernel")
     own = by_phase(mixed["expert_stream_time"], "expert_stream_kernel")
     for phase in INNER.labels["phase"]:
         assert grouped[phase, "expert_up"] == plain[phase, "ffn_up"]
         assert grouped[phase, "expert_down"] == plain[phase, "ffn_down"]
         assert own[phase, "expert_activation"] == streams[phase, "activation"]
-    router = sum(t for (_, kernel), t in by_phase(mixed["gemm_time"], "gemm_kernel").items() if kernel == "router")
+    router = sum(t for (_, kernel), t in by_phase(mixed["gemm_time"], "product").items() if kernel == "router")
     moved = sum(t for (_, kernel), t in own.items() if kernel in ("routing", "permute", "unpermute"))
     assert rows(mixed["layer_expert_streams"], "expert_stream_kernel")["sort"] == 0
     added = router + moved + sum(by_phase(mixed["expert_cast_time"]).values())
@@ -316,7 +316,7 @@ def test_tensor_parallel_exchange_of_a_layer_with_experts():
     assert design("qwen3-30b-a3b", **base)["layer_tp_gathers"] == 3
     q = design("deepseek-v3", **base)
     assert np.ravel(q["layer_tp_gathers"]) == pytest.approx([6, 6])
-    times = by_phase(q["gemm_time"], "gemm_kernel")
+    times = by_phase(q["gemm_time"], "product")
     found = np.ravel(INNER.at(np.asarray(q["ffn_column_time"]), phase="forward"))
     assert found == pytest.approx([times["forward", "ffn_up"], times["forward", "shared_up"]])
 

@@ -188,8 +188,8 @@ def test_no_kernel_beats_its_roofline(drawn):
     peak = given_["peak_fp8_rate"] if drawn["precision"] == "fp8" else given_["peak_bf16_rate"]
     half = max(given_["peak_bf16_rate"], given_["peak_fp16_rate"])
     peak = peak or half
-    time = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
-    m, n, k = (rows(q[f"gemm_{x}"], "phase", "gemm_kernel") for x in ("rows", "columns", "depth"))
+    time = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "product")
+    m, n, k = (rows(q[f"gemm_{x}"], "phase", "product") for x in ("rows", "columns", "depth"))
     size = 1 if drawn["precision"] == "fp8" else 2
     for key, value in time.items():
         assert value >= 2 * m[key] * n[key] * k[key] / peak

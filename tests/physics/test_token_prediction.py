@@ -24,7 +24,7 @@ def test_the_last_stage_does_more(modules, tp, recompute):
     given = {"tp": tp, "pp": 4.0, "global_batch": 16.0, "recompute": recompute, "sequence_length": 4096.0}
     without = design("llama-3.1-8b", "h100-sxm-80gb", **given)
     q = design("llama-3.1-8b", "h100-sxm-80gb", **given, mtp_layers=float(modules))
-    seconds = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
+    seconds = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "product")
     norms = rows(np.sum(q["stream_time"], axis=RESOURCE), "phase", "stream_kernel")
     phases = ("forward", "input_gradient", "weight_gradient")
     own = sum(seconds[phase, "mtp_projection"] + 2 * norms[phase, "norm"] for phase in phases)

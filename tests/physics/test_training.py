@@ -53,7 +53,7 @@ def kernels_of_a_layer(q, flash):
 
 def times_by_kernels(q, flash, recompute, precision):
     """(forward, backward) kernel time of one layer, of the embedding and of the head, kernel after kernel."""
-    gemm = seconds(q["gemm_time"], "phase", "gemm_kernel")
+    gemm = seconds(q["gemm_time"], "phase", "product")
     stream = seconds(q["stream_time"], "phase", "stream_kernel")
     core = seconds(q["core_product_time"], "phase", "attention_kernel")
     fused = seconds(q["flash_time"], "phase")
@@ -86,7 +86,7 @@ def times_by_kernels(q, flash, recompute, precision):
 
 def exposed_by_calls(q, recompute, sequence_parallel):
     """(forward, backward) exposed tensor-parallel time of layer, embedding and head, call after call."""
-    gemm = seconds(q["gemm_time"], "phase", "gemm_kernel")
+    gemm = seconds(q["gemm_time"], "phase", "product")
     call, t, ring = q["tp_gather_time"], q["tp"], q["tp_ring_overlap"] if sequence_parallel else 0.0
     reduction = call if sequence_parallel else q["tp_all_reduce_time"]
     gather = call if sequence_parallel else 0.0

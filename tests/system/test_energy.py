@@ -47,7 +47,7 @@ def test_memory_traffic_of_the_optimizer_and_of_kernels_is_counted_once():
     """Bytes of one layer, added up over its kernels by hand, times all layers, microbatches and ranks."""
     p = point(["step_energy"], flash_attention=True, recompute="none")
     by_phase = lambda x: float(np.sum(x))  # noqa: E731
-    once = [INNER.labels["gemm_kernel"].index(k) for k in ("qkv", "attention_output", "ffn_up", "ffn_down")]
+    once = [INNER.labels["product"].index(k) for k in ("qkv", "attention_output", "ffn_up", "ffn_down")]
     gemm = np.broadcast_to(p["gemm_hbm_traffic"], p["gemm_rows"].shape).reshape(3, -1)[:, once]
     accumulated = 2 * 4 * (p["gemm_rows"] * p["gemm_columns"]).reshape(3, -1)[2, once]
     streams = (p["stream_traffic"] * p["layer_streams"]).sum()

@@ -15,12 +15,12 @@ from .flash import added_in_cache, read_from_cache
 from .gemm import PRODUCTS, WEIGHTED, core_times
 from .roofline import by_resource, roofline_time
 from .stream import expert_stream_operations, stream_operations
-from .tiling import hbm_bytes
+from .tiling import hbm_bytes, padded_volume
 
 ON_CHIP = ("arithmetic", "shared_memory", "l2")  # resources whose voltage follows the clock
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
-EVEN = ("gemm", "core", "mixer_gemm")  # products whose rows are spread evenly over the ranks
+EVEN = ("gemm", "core")  # products whose rows are spread evenly over the ranks
 UNEVEN = "Rows of these products on the fullest rank over those on the mean one."
 FORMULAS = (
     *constants({f"{product}_uneven_load": (1.0, "1", "fedus2022switch", UNEVEN) for product in EVEN}),
@@ -41,7 +41,6 @@ FORMULAS = (
                 )
                 for product, energy in {
                     "grouped": "format_energy",
-                    "mixer_gemm": "format_energy",
                     "core": "unquantised_format_energy",
                 }.items()
             },
@@ -74,8 +73,8 @@ def PRODUCT_flops(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, P
 
 @formula(unit="1", source="micikevicius2022fp8")
 def gemm_format_energy(format_energy, unquantised_format_energy):
-    """Energy of an operation of each product over that in 16 bits, by gemm_kernel: the head stays in 16 bits."""
-    head = only("gemm_kernel", "logits")
+    """Energy of an operation of each product over that in 16 bits, by product: the head stays in 16 bits."""
+    head = only("product", "logits")
     return format_energy * (1 - head) + unquantised_format_energy * head
 
 
@@ -103,11 +102,23 @@ def PRODUCT_tile_use(
 
 @formula(unit="byte", source="ardalani2022deepflow", family=PRODUCTS)
 def PRODUCT_shared_memory_traffic(
-    PRODUCT_padded_volume, PRODUCT_tile_use, tile_operand_moves, PRODUCT_operand_size, PRODUCT_uneven_load
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    tile_rows,
+    tile_columns,
+    gemm_tile_k,
+    PRODUCT_tile_use,
+    tile_operand_moves,
+    PRODUCT_operand_size,
+    PRODUCT_uneven_load,
 ):
     """Scratchpad traffic of each PRODUCT kernel with its tile on the mean rank, by phase: of the cores that work."""
     moved = PRODUCT_operand_size * tile_operand_moves
-    return total(PRODUCT_tile_use * PRODUCT_padded_volume * moved, "tile") / PRODUCT_uneven_load
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    volume = padded_volume(*shape, tile_rows, tile_columns, gemm_tile_k)
+    return total(PRODUCT_tile_use * volume * moved, "tile") / PRODUCT_uneven_load
 
 
 @formula(unit="byte", source="hong1981pebble")

@@ -125,12 +125,6 @@ def longest_row_blocks(attended_span, attention_block, window, chunked_window, c
 
 
 @formula(unit="1", source="dao2023flash2")
-def head_rows(sequence_length, attended_span, attention_block, sequence_split):
-    """Rows of blocks of one head on one rank, those of all documents of a sequence."""
-    return sequence_length / attended_span * rank_rows(attended_span, attention_block, sequence_split)
-
-
-@formula(unit="1", source="dao2023flash2")
 def attention_blocks(kernel_heads, head_blocks):
     """Blocks of scores that the fused kernel computes on one rank, by mask."""
     return kernel_heads * head_blocks
@@ -138,14 +132,25 @@ def attention_blocks(kernel_heads, head_blocks):
 
 @formula(unit="1", source="dao2023flash2")
 def attention_balance(
-    attention_blocks, longest_row_blocks, kernel_heads, head_rows, ring_passes, causal, flash_algorithm, cores
+    attention_blocks,
+    longest_row_blocks,
+    kernel_heads,
+    sequence_length,
+    attended_span,
+    attention_block,
+    sequence_split,
+    ring_passes,
+    causal,
+    flash_algorithm,
+    cores,
 ):
     """Part of the cores that the fused kernel keeps busy, by mask.
 
     Version 1 hands out heads, later ones rows of blocks: equal ones in waves, others longest first. When keys come by
     in a ring, the slowest ranks of a step have one of their two chunks of rows see all of these keys (causal).
     """
-    rows = kernel_heads * head_rows
+    own = rank_rows(attended_span, attention_block, sequence_split)  # of one document
+    rows = kernel_heads * (sequence_length / attended_span * own)
     equal = (attention_blocks >= rows * longest_row_blocks) | (ring_passes > 1)
     in_waves = wave_utilisation(rows / xp.where((ring_passes > 1) & causal, 2.0, 1.0), cores)
     by_rows = xp.where(equal, in_waves, longest_first_balance(attention_blocks, longest_row_blocks, cores))

@@ -1,8 +1,8 @@
-"""Matrix products: tiles, waves, traffic at every level and time, by `phase`, for three families of kernels.
+"""Matrix products: tiles, waves, traffic at every level and time, by `phase` or `pass`, for four families of kernels.
 
-``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
-(`attention_kernel`, shapes in `attention`), ``grouped`` the products of the experts of a rank (`grouped_gemm_kernel`,
-shapes in `moe`), ``mixer_gemm`` those of recurrent mixers with weights (`mixer_product`, shapes in `recurrent_layers`).
+``gemm`` are the products with weights (`product`, shapes in `layer_products`), ``core`` the batched products of unfused
+attention (`attention_kernel`, shapes in `attention`), ``grouped`` and ``expert`` those of the experts of a rank in
+training and in serving (`expert_product`, shapes in `moe`).
 The products of the backward pass are permutations of the forward one: with Y[M,N] = X[M,K]·W[K,N] the input gradient is
 [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
 
@@ -13,29 +13,19 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, table, total
-from perfgrid.formulas.mixer_kinds import NONE
 
 from .roofline import EQUAL, by_resource, longest, with_memory
-from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole
+from .tiling import hbm_bytes, l2_loads, padded_volume, partial_bytes, tiles_and_parts, wave_utilisation
 
-PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert", "mixer_gemm")}  # `expert`: of routed experts in serving
-INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
-WEIGHTED = {"PRODUCT": ("gemm", "grouped", "mixer_gemm")}  # products with weights
+PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
+WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 FORMULAS = (
     *constants(
-        {
-            f"{product}_batch": (
-                1.0,
-                "1",
-                "shoeybi2019megatron",
-                "Products with weights that one kernel computes: one.",
-            )
-            for product in ("gemm", "mixer_gemm")
-        }
+        {"gemm_batch": (1.0, "1", "shoeybi2019megatron", "Products with weights that one kernel computes: one.")}
     ),
     *synonyms(
         {
@@ -44,15 +34,12 @@ FORMULAS = (
                     *(f"{product}_operand_size", "byte", "micikevicius2022fp8"),
                     "Bytes of one element of the second operand of these products, as it is read from memory.",
                 )
-                for product in ("gemm", "core", "grouped", "mixer_gemm")
+                for product in ("gemm", "core", "grouped")
             },
-            **{
-                f"{product}_result_size": (
-                    *("gemm_result_size", "byte", "korthikanti2022"),
-                    "Bytes that these products write per element, by phase.",
-                )
-                for product in ("grouped", "mixer_gemm")
-            },
+            "grouped_result_size": (
+                *("gemm_result_size", "byte", "korthikanti2022"),
+                "Bytes that these products write per element, by phase.",
+            ),
         }
     ),
 )
@@ -83,63 +70,13 @@ def tile_columns(gemm_tile_m, gemm_tile_n):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def gemm_outputs(
-    hidden_size,
-    rank_qkv_width,
-    rank_query_width,
-    rank_expanded_width,
-    rank_ffn_size,
-    rank_shared_ffn_size,
-    ffn_input_matrices,
-    experts,
-    expert_latent_size,
-    rank_vocab_size,
-    tp,
-):
-    """Output columns of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
-    return table(
-        "gemm_kernel",
-        qkv=rank_qkv_width,
-        query_up=rank_query_width,
-        key_value_up=xp.maximum(rank_expanded_width, 1.0),
-        attention_output=hidden_size,
-        ffn_up=rank_ffn_size * ffn_input_matrices,
-        ffn_down=hidden_size,
-        router=xp.maximum(experts + 2 * expert_latent_size, 1.0),  # and products down to latents, up from them
-        shared_up=xp.maximum(rank_shared_ffn_size, 1.0) * ffn_input_matrices,
-        shared_down=hidden_size,
-        mtp_projection=hidden_size / tp,
-        logits=rank_vocab_size,
-    )
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_inputs(hidden_size, rank_context_width, q_lora_rank, kv_lora_rank, rank_ffn_size, rank_shared_ffn_size):
-    """Depth of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
-    return table(
-        "gemm_kernel",
-        qkv=hidden_size,
-        query_up=xp.maximum(q_lora_rank, 1.0),
-        key_value_up=xp.maximum(kv_lora_rank, 1.0),
-        attention_output=rank_context_width,
-        ffn_up=hidden_size,
-        ffn_down=rank_ffn_size,
-        router=hidden_size,
-        shared_up=hidden_size,
-        shared_down=xp.maximum(rank_shared_ffn_size, 1.0),
-        mtp_projection=2 * hidden_size,
-        logits=hidden_size,
-    )
-
-
-@formula(unit="1", source="shoeybi2019megatron")
 def gemm_tokens(microbatch_tokens, sharded_tokens, compressed_queries):
-    """Tokens that each product sees on one rank, by gemm_kernel.
+    """Tokens that each product sees on one rank, by product.
 
     With sequence parallelism a rank routes its own tokens, and makes the latents of its own tokens where queries are
     compressed (the weights are replicated); it multiplies all tokens by its part of the other matrices.
     """
-    first, router = only("gemm_kernel", "qkv"), only("gemm_kernel", "router")
+    first, router = only("product", "qkv"), only("product", "router")
     qkv_tokens = xp.where(compressed_queries > 0, sharded_tokens, microbatch_tokens)
     return qkv_tokens * first + sharded_tokens * router + microbatch_tokens * (1 - first - router)
 
@@ -173,18 +110,18 @@ def gemm_result_size(activation_size):
 
 @formula(unit="byte", source="micikevicius2022fp8")
 def gemm_operand_size(operand_size, activation_size):
-    """Bytes of one operand element of the products with weights, by gemm_kernel: head and router stay in 16 bits."""
-    unquantised = only("gemm_kernel", "router", "logits")
+    """Bytes of one operand element of the products with weights, by product: head and router stay in 16 bits."""
+    unquantised = only("product", "router", "logits")
     return operand_size * (1 - unquantised) + activation_size * unquantised
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")
 def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
-    """Rate that large products with weights reach, by gemm_kernel: head and router stay in 16 bits.
+    """Rate that large products with weights reach, by product: head and router stay in 16 bits.
 
     Less than the best of a scan of shapes, which ``matrix_rate`` is.
     """
-    unquantised = only("gemm_kernel", "router", "logits")
+    unquantised = only("product", "router", "logits")
     return library_efficiency * (matrix_rate * (1 - unquantised) + unquantised_matrix_rate * unquantised)
 
 
@@ -215,44 +152,18 @@ def core_times(volume, matrix_rate, accumulator_time, scratchpad_time):
     return 2 * volume / matrix_rate, volume * accumulator_time, volume * scratchpad_time
 
 
-@formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_parts(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
-):
-    """Parts into which the depth of each PRODUCT kernel is cut (split-K), by tile and phase.
-
-    As many as there are idle cores for, each of at least 16 steps of the tile's depth:
-    parts = max(1, min(floor(cores / tiles), floor(K / (16·tile_k)))).
-    """
-    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
-
-
-@formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_padded_volume(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
-):
-    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase (tile quantisation).
-
-    M, N and K are rounded up to whole tiles; where there are fewer rows than in a tile, M is rounded up to the 16 rows
-    of a matrix instruction.
-    """
-    rows = xp.minimum(tile_rows, whole(PRODUCT_rows, INSTRUCTION_ROWS))
-    padded = whole(PRODUCT_rows, rows) * whole(PRODUCT_columns, tile_columns)
-    return PRODUCT_batch * padded * whole(PRODUCT_depth, gemm_tile_k)
-
-
 @formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
 def PRODUCT_wave_volume(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_parts, tile_rows, tile_columns, cores
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
 ):
-    """Multiply-adds of each PRODUCT kernel in whole waves, by tile and phase: idle cores count as busy.
+    """Multiply-adds of each PRODUCT kernel in whole waves of whole tiles, by tile and phase: idle cores count as busy.
 
     The cores compute one tile each at a time: with w = tiles·parts / cores waves the volume grows by ceil(w) / w (wave
     quantisation).
     """
-    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    return PRODUCT_padded_volume / wave_utilisation(tiles * PRODUCT_parts, cores)
+    shape, tile = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch), (tile_rows, tile_columns, gemm_tile_k)
+    tiles, parts = tiles_and_parts(*shape, *tile, cores)
+    return padded_volume(*shape, *tile) / wave_utilisation(tiles * parts, cores)
 
 
 @formula(unit="s", source="hong1981pebble", family=PRODUCTS)
@@ -287,8 +198,12 @@ def tile_alone(tile_rows, tile_columns, float32_size, accumulator_memory_size):
 def PRODUCT_epilogue_time(
     PRODUCT_rows,
     PRODUCT_columns,
+    PRODUCT_depth,
     PRODUCT_batch,
-    PRODUCT_parts,
+    tile_rows,
+    tile_columns,
+    gemm_tile_k,
+    cores,
     PRODUCT_result_size,
     float32_size,
     tile_alone,
@@ -299,7 +214,9 @@ def PRODUCT_epilogue_time(
     Another tile on the same core hides the stores, but nothing hides the adding up of parts of the depth.
     """
     stored = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_result_size
-    partial = partial_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, float32_size)
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    _, parts = tiles_and_parts(*shape, tile_rows, tile_columns, gemm_tile_k, cores)
+    partial = partial_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, parts, float32_size)
     return (tile_alone * stored + partial) / l2_bandwidth
 
 
@@ -379,9 +296,11 @@ def PRODUCT_gradient_traffic(PRODUCT_outputs, PRODUCT_inputs, PRODUCT_batch, gra
 
 @formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
 def PRODUCT_time(
-    PRODUCT_product_time,
+    PRODUCT_chip_time,
+    PRODUCT_hbm_traffic,
     PRODUCT_gradient_traffic,
     achieved_hbm_bandwidth,
+    launch_overhead,
     computed_phases,
     fused_accumulation,
     accumulation_overlap,
@@ -394,16 +313,5 @@ def PRODUCT_time(
     """
     exposed = 1 - accumulation_overlap * xp.where(fused_accumulation, 1.0, 0.0)
     accumulating = exposed * PRODUCT_gradient_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
-    return computed_phases * (PRODUCT_product_time + accumulating)
-
-
-@alternative(of="layer_gemms", by="mixer", label=NONE, unit="1", source="dai2024deepseekmoe")
-def plain_layer_gemms(latent_gemms, kind_is_dense, kind_has_experts, kind_has_shared_experts):
-    """How often each product runs in one layer, by gemm_kernel: a feed-forward block is dense or has experts."""
-    return (
-        latent_gemms
-        + only("gemm_kernel", "qkv", "attention_output")
-        + kind_is_dense * only("gemm_kernel", "ffn_up", "ffn_down")
-        + kind_has_experts * only("gemm_kernel", "router")
-        + kind_has_shared_experts * only("gemm_kernel", "shared_up", "shared_down")
-    )
+    time = with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
+    return computed_phases * (time + accumulating)

@@ -8,6 +8,7 @@ engine) is in the time of each.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, only, total
 
 ATTENTION, LAYER = 1, 2  # codes of graph_scope: of larger ones graphs hold all of a layer
@@ -27,6 +28,28 @@ def in_scope(graph_scope, all_launches, ffn_launches):
     return xp.where(graph_scope >= LAYER, 0.0, without_attention)
 
 
+def late_host(host, device, other_host, other_device):
+    """Time of a pass in which the device waits for the host: max(host - device, 0), less what the other catches up.
+
+    The queue of kernels reaches from one pass of a layer and microbatch into the next: a host that is late forward
+    catches up backward.
+    """
+    both = xp.maximum(host + other_host - (device + other_device), 0.0)
+    return xp.minimum(xp.maximum(host - device, 0.0), both)
+
+
+FORMULAS = tuple(
+    entry
+    for own, other in (("forward", "backward"), ("backward", "forward"))
+    for entry in bind(
+        late_host,
+        f"layer_{own}_exposed_host_time",
+        " ".join(f"layer_{way}_{which}_time" for way in (own, other) for which in ("host", "device")),
+        *("s", "gray2019cudagraphs", f"Time of the {own} pass of one layer in which the device waits for the host."),
+    )
+)
+
+
 @formula(unit="1", source="nvidia2026moe")
 def expert_launches(products_by_expert, ep, kind_has_experts, experts):
     """Further kernels of one pass of one layer where every expert's product is a kernel of its own."""
@@ -34,45 +57,41 @@ def expert_launches(products_by_expert, ep, kind_has_experts, experts):
     return xp.where(products_by_expert, further, 0.0)
 
 
-@formula(unit="1", source="gray2019cudagraphs")
-def layer_forward_launches(layer_phase_time, launch_overhead, expert_launches):
-    """Kernels of the forward pass of one layer for one microbatch."""
-    waiting = at(at(layer_phase_time, phase="forward"), resource="launch")
-    return counted(waiting, launch_overhead) + expert_launches
-
-
-@formula(unit="1", source="gray2019cudagraphs")
-def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overhead, expert_launches, layer_recomputed):
-    """Kernels of the backward pass of one layer for one microbatch, those that compute again included."""
-    phases = total(layer_phase_time * only("phase", "input_gradient", "weight_gradient"), "phase")
-    waiting = at(phases + layer_recompute_time, resource="launch")
-    return counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
-
-
 @formula(unit="s", source="gray2019cudagraphs")
 def ffn_launch_time(gemm_time, stream_time, layer_gemms, layer_streams, expert_busy_time):
     """Time between the kernels of the feed-forward parts of one layer, dense or of experts, by phase."""
-    products = total(gemm_time * layer_gemms * only("gemm_kernel", *FFN_PRODUCTS), "gemm_kernel")
+    products = total(gemm_time * layer_gemms * only("product", *FFN_PRODUCTS), "product")
     streams = total(stream_time * layer_streams * only("stream_kernel", *FFN_STREAMS), "stream_kernel")
     return at(products + streams + expert_busy_time, resource="launch")
 
 
 @formula(unit="1", source="gray2019cudagraphs")
-def layer_forward_host_launches(graph_scope, layer_forward_launches, ffn_launch_time, launch_overhead, expert_launches):
+def layer_forward_host_launches(graph_scope, layer_phase_time, ffn_launch_time, launch_overhead, expert_launches):
     """Kernels of the forward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
-    own = counted(at(ffn_launch_time, phase="forward"), launch_overhead) + expert_launches
-    return in_scope(graph_scope, layer_forward_launches, own)
+    waiting = (at(layer_phase_time, phase="forward", resource="launch"), at(ffn_launch_time, phase="forward"))
+    return in_scope(graph_scope, *(counted(time, launch_overhead) + expert_launches for time in waiting))
 
 
 @formula(unit="1", source="gray2019cudagraphs")
 def layer_backward_host_launches(
-    graph_scope, layer_backward_launches, ffn_launch_time, launch_overhead, expert_launches, layer_recomputed
+    graph_scope,
+    layer_phase_time,
+    layer_recompute_time,
+    ffn_launch_time,
+    launch_overhead,
+    expert_launches,
+    layer_recomputed,
 ):
-    """Kernels of the backward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
+    """Kernels of the backward pass of one layer that the host starts: all, those of feed-forward parts, or none.
+
+    Those that compute again are among them.
+    """
+    backward = only("phase", "input_gradient", "weight_gradient")
+    every = at(total(layer_phase_time * backward, "phase") + layer_recompute_time, resource="launch")
     forward = at(ffn_launch_time, phase="forward")
-    waiting = total(ffn_launch_time, "phase") - forward + layer_recomputed * forward
-    own = counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
-    return in_scope(graph_scope, layer_backward_launches, own)
+    waiting = (every, total(ffn_launch_time, "phase") - forward + layer_recomputed * forward)
+    experts = (2 + layer_recomputed) * expert_launches
+    return in_scope(graph_scope, *(counted(time, launch_overhead) + experts for time in waiting))
 
 
 @formula(unit="s", source="pytorch2025debug")
@@ -108,9 +127,9 @@ def layer_DIRECTION_host_time(
     ffn_tp_blocks,
     tp_host_time,
 ):
-    """Time that the host needs for the DIRECTION pass of one layer: launches of kernels, and of collectives.
+    """Time that the host needs for the DIRECTION pass of one layer: kernels·t(launch) + collectives·t(collective).
 
-    Graphs hold the collectives of what they start.
+    Valid where one thread of the host launches everything. Graphs hold the collectives of what they start.
     """
     of_ffn = layer_DIRECTION_tp_calls * ffn_tp_blocks / (attention_tp_blocks + ffn_tp_blocks)
     calls = in_scope(graph_scope, layer_DIRECTION_tp_calls, of_ffn)
@@ -124,7 +143,7 @@ def layer_forward_device_time(
     layer_forward_exposed_cp_time,
     layer_forward_exposed_ep_time,
 ):
-    """Time that the device needs for the forward pass of one layer: kernels, and communication that they wait for."""
+    """Time that the device needs for the forward pass of one layer: kernels + waits for TP, CP and EP."""
     waits = layer_forward_exposed_tp_time + layer_forward_exposed_cp_time + layer_forward_exposed_ep_time
     return layer_forward_kernel_time + waits
 
@@ -137,31 +156,9 @@ def layer_backward_device_time(
     layer_backward_exposed_cp_time,
     layer_backward_exposed_ep_time,
 ):
-    """Time that the device needs for the backward pass of one layer, what is recomputed and waited for included."""
+    """Time that the device needs for the backward pass of one layer: kernels + recomputed + waits for TP, CP and EP."""
     waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
     return layer_backward_kernel_time + layer_recompute_kernel_time + waits
-
-
-@formula(unit="s", source="gray2019cudagraphs")
-def layer_host_delay(
-    layer_forward_host_time, layer_backward_host_time, layer_forward_device_time, layer_backward_device_time
-):
-    """Time by which the host delays one layer and microbatch: max(host - device, 0) of both passes together.
-
-    The queue of kernels reaches from one pass into the next: a host that is late forward catches up backward.
-    """
-    host = layer_forward_host_time + layer_backward_host_time
-    return xp.maximum(host - (layer_forward_device_time + layer_backward_device_time), 0.0)
-
-
-@formula(unit="s", source="gray2019cudagraphs", family={"DIRECTION": ("forward", "backward")})
-def layer_DIRECTION_exposed_host_time(layer_host_delay, layer_DIRECTION_host_time, layer_DIRECTION_device_time):
-    """Time of the DIRECTION pass of one layer in which the device waits for the host.
-
-    That by which the host is late, or what is left of it when the other pass has caught up.
-    """
-    late = xp.maximum(layer_DIRECTION_host_time - layer_DIRECTION_device_time, 0.0)
-    return xp.minimum(late, layer_host_delay)
 
 
 # ---- what traffic of a step hides behind -----------------------------------------------------------------------------

@@ -46,12 +46,22 @@ def with_memory(chip, hbm, launch):
     return on_chip + by_resource(0.0, 0.0, 0.0, 0.0, in_memory, launch)
 
 
-def roofline_shares(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0, launch=0.0):
-    """Time of kernels split by the resource that they wait for, along the axis ``resource``.
+def roofline_shares(*, hbm=None, launch=0.0, **on_chip):
+    """Time of kernels split by the resource that they wait for, along the axis ``resource``: of those that are given.
 
-    The time goes to the slowest resource (on chip the first of equals); launches are added.
+    The time goes to the slowest resource (``on_chip``, in the order of the axis: the first of equals); launches are
+    added.
     """
-    time, claims = longest(arithmetic, 0.0, shared_memory, l2)
-    whole, streams = xp.maximum(time, hbm), hbm > time * (1 + EQUAL)
-    on_chip = xp.where(streams, 0.0, whole)
-    return by_resource(*(claim * on_chip for claim in claims), xp.where(streams, whole, 0.0), launch)
+    memory, shares = 0.0, ()
+    if not on_chip:
+        memory = xp.where(hbm > 0, hbm, 0.0)
+    else:
+        time, claims = longest(*on_chip.values())
+        if hbm is not None:
+            streams, whole = hbm > time * (1 + EQUAL), xp.maximum(time, hbm)
+            time, memory = xp.where(streams, 0.0, whole), xp.where(streams, whole, 0.0)
+        shares = (claim * time for claim in claims)
+    return table(
+        "resource",
+        **(dict.fromkeys(RESOURCES, 0.0) | dict(zip(on_chip, shares, strict=True)) | {"hbm": memory, "launch": launch}),
+    )

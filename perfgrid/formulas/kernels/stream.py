@@ -73,10 +73,19 @@ def stream_elements(
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def stream_element_size(
-    activation_size, mask_size, gradient_size, ffn_input_matrices, dropout, pointwise_passes, norm_passes, loss_size
+def stream_traffic(
+    stream_elements,
+    activation_size,
+    mask_size,
+    gradient_size,
+    ffn_input_matrices,
+    dropout,
+    pointwise_passes,
+    norm_passes,
+    loss_size,
+    score_copy_size,
 ):
-    """Bytes read and written per element, by phase and stream_kernel.
+    """Memory traffic of each streaming kernel, by phase and stream_kernel: elements times bytes of each.
 
     Forward: softmax with scale and mask is one kernel and its dropout another (Megatron-LM); bias, dropout and residual
     addition are fused, as are the two factors of a gated activation; the loss moves what the software states. Backward:
@@ -105,13 +114,8 @@ def stream_element_size(
     )
     as_they_run, norms = (only("stream_kernel", *names) for names in (AS_THEY_RUN, NORMS))
     passes = as_they_run + norms * norm_passes + (1 - as_they_run - norms) * pointwise_passes
-    return passes * fused + loss_size * only("stream_kernel", "loss")
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def stream_traffic(stream_elements, stream_element_size, score_copy_size):
-    """Memory traffic of each streaming kernel, by phase and stream_kernel; what is done to scores goes with softmax."""
-    return stream_elements * (stream_element_size + score_copy_size * only("stream_kernel", "softmax"))
+    apart = loss_size * only("stream_kernel", "loss") + score_copy_size * only("stream_kernel", "softmax")
+    return stream_elements * (passes * fused + apart)
 
 
 def stream_operations():

@@ -3,6 +3,7 @@
 from perfgrid.engine import xp
 
 ROUNDING = 1e-6  # of single precision, generously
+INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 
 
 def steps_of(extent, step):
@@ -15,10 +16,23 @@ def whole(extent, step):
     return steps_of(extent, step) * step
 
 
-def depth_parts(tiles, depth, tile_depth, cores):
-    """Parts into which the depth is cut where the tiles leave cores idle (split-K), each of 16 steps or more."""
-    spare, enough = xp.floor(cores / tiles), xp.floor(depth / (16 * tile_depth))
-    return xp.maximum(xp.minimum(spare, enough), 1.0)
+def padded_volume(m, n, k, batch, tile_m, tile_n, tile_k):
+    """Multiply-adds in whole tiles (tile quantisation): M, N and K are rounded up to whole tiles.
+
+    Where there are fewer rows than in a tile, M is rounded up to the 16 rows of a matrix instruction.
+    """
+    rows = xp.minimum(tile_m, whole(m, INSTRUCTION_ROWS))
+    return batch * (whole(m, rows) * whole(n, tile_n)) * whole(k, tile_k)
+
+
+def tiles_and_parts(m, n, k, batch, tile_m, tile_n, tile_k, cores):
+    """Tiles of the result, and parts into which the depth is cut where they leave cores idle (split-K).
+
+    Each part has 16 steps of the tile's depth or more: parts = max(1, min(floor(cores / tiles), floor(K / 16·tile_k))).
+    """
+    tiles = batch * steps_of(m, tile_m) * steps_of(n, tile_n)
+    spare, enough = xp.floor(cores / tiles), xp.floor(k / (16 * tile_k))
+    return tiles, xp.maximum(xp.minimum(spare, enough), 1.0)
 
 
 def wave_utilisation(items, cores):

@@ -29,16 +29,20 @@ TABLES = by_label(
             *("byte", "dao2022flash"),
             "Keys and values that tokens gather one by one through the last-level cache.",
         ),
+        "mixer_core_traffic": (
+            *("byte", "dao2022flash"),
+            "Memory traffic of the core over all sequences on one rank, by mixer_kernel.",
+        ),
         "mixer_serial_steps": (
             *("1", "dao2023flash2"),
             "Steps that wait for each other: one where rows of blocks are independent.",
         ),
     },
     {
-        KEEPING: (0, 0, 0, None),
-        "full_attention": ("causal_pairs", "mixer_cached_tokens", 0, 1),
-        ("window_attention", "chunked_attention"): (None, "mixer_cached_tokens", 0, 1),
-        SPARSE: (None, None, None, 1),
+        KEEPING: (0, 0, 0, None, None),
+        "full_attention": ("causal_pairs", "mixer_cached_tokens", 0, "mixer_unfused_traffic", 1),
+        ("window_attention", "chunked_attention"): (None, "mixer_cached_tokens", 0, "mixer_unfused_traffic", 1),
+        SPARSE: (None, None, None, "mixer_unfused_traffic", 1),
     },
 )
 
@@ -138,12 +142,6 @@ def index_traffic(
     return microbatch * sequence_length * (queries + index_token_bytes)
 
 
-@formula(unit="byte", source="deepseek2025v32")
-def index_score_traffic(causal_pairs, microbatch, float32_size):
-    """Scores of the indexer, in single precision, that one kernel writes and the next reads to choose."""
-    return microbatch * causal_pairs * float32_size
-
-
 @alternative(of="mixer_minimal_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
 def sparse_attention_minimal_core_traffic(
     rank_mixer_heads,
@@ -173,19 +171,17 @@ def LABEL_unfused_core_traffic(mixer_minimal_traffic):
 
 
 @alternative(of="mixer_unfused_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
-def sparse_attention_unfused_core_traffic(mixer_minimal_traffic, index_traffic, index_score_traffic):
-    """Memory traffic of the kernels of sparse attention on one rank, by mixer_kernel."""
+def sparse_attention_unfused_core_traffic(mixer_minimal_traffic, index_traffic, causal_pairs, microbatch, float32_size):
+    """Memory traffic of the kernels of sparse attention on one rank, by mixer_kernel.
+
+    One kernel writes the scores of the indexer, in single precision, and the next reads them to choose.
+    """
+    scores = microbatch * causal_pairs * float32_size
     return by_kernel(
-        index=index_traffic + index_score_traffic,
-        choice=index_score_traffic,
+        index=index_traffic + scores,
+        choice=scores,
         results=mixer_minimal_traffic - index_traffic,
     )
-
-
-@alternative(of="mixer_core_traffic", by="mixer", label=SOFTMAX, unit="byte", source="dao2022flash")
-def LABEL_core_traffic(mixer_unfused_traffic):
-    """Memory traffic of the core over all sequences on one rank, by mixer_kernel."""
-    return 1.0 * mixer_unfused_traffic
 
 
 # ---- how the work is shared out -------------------------------------------------------------------------------------
@@ -195,18 +191,6 @@ def LABEL_core_traffic(mixer_unfused_traffic):
 def LABEL_units(rank_mixer_heads, sequence_length, microbatch):
     """Items of work that may run side by side: rows of blocks of all heads."""
     return microbatch * rank_mixer_heads * steps_of(sequence_length, BLOCK_ROWS)
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=DENSE, unit="1", source="dao2022flash")
-def LABEL_core_launches():
-    """Kernels of attention over a prompt, by mixer_kernel: one."""
-    return only("mixer_kernel", "results")
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
-def sparse_attention_core_launches():
-    """Kernels of attention over a prompt, by mixer_kernel: scores of the indexer, choice, attention."""
-    return only("mixer_kernel", "index", "choice", "results")
 
 
 @alternative(of="mixer_core_passes", by="mixer", label=DENSE, unit="1", source="dao2022flash")

@@ -13,22 +13,57 @@ Everything is counted in whole chunks; tiles above the diagonal are computed as 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import INNER, at, only, table, total
 from perfgrid.formulas.kernels.tiling import steps_of, whole
-from perfgrid.formulas.mixer_kinds import DELTA, KEEPING, LINEAR, NONE, SOFTMAX
+from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, LINEAR, NONE, SOFTMAX, SPARSE
 
+KERNELS = {  # of the core over a prompt: one each, in this order; a fused recurrence is that of the states alone
+    ("mamba2",): ("decays", "scores", "writes", "states", "results"),
+    ("lightning", NONE): ("states", "results"),
+    DELTA: ("decays", "scores", "inverse", "writes", "states", "results"),
+    DENSE: ("results",),
+    (SPARSE,): ("index", "choice", "results"),
+}
 STATE_COLUMNS = 64.0  # of the state that one core keeps in the pass over the states (flash-linear-attention)
 
-FORMULAS = by_label(
-    "mixer",
-    {
-        "mixer_dependent_products": (
-            *("1", "yang2024gateddelta"),
-            "Operations of one step that wait for each other beyond their arithmetic.",
+
+def kernels_of(*names):
+    """A function that counts the kernels of the core, by mixer_kernel."""
+
+    def launches(mixer_fused=False):
+        return xp.where(mixer_fused, only("mixer_kernel", "states"), only("mixer_kernel", *names))
+
+    return launches
+
+
+FORMULAS = (
+    *by_label(
+        "mixer",
+        {
+            "mixer_dependent_products": (
+                *("1", "yang2024gateddelta"),
+                "Operations of one step that wait for each other beyond their arithmetic.",
+            ),
+            "recurrence_operations": (
+                *("1", "yang2024gateddelta"),
+                "Operations for a token and element of a state: decay 1, k v' and S'q 2 each; of a delta rule S'k 2.",
+            ),
+        },
+        {(*LINEAR, NONE): (1, 5), DELTA: (2, 7), SOFTMAX: (0, 0)},  # the state is added; the products W S and K'V'
+    ),
+    *(
+        entry
+        for labels, names in KERNELS.items()
+        for label in labels
+        for entry in bind(
+            kernels_of(*names),
+            f"{label}_core_launches",
+            "mixer_fused" if label in KEEPING else "",
+            *("1", "yang2024fla", f"Kernels of the core over a prompt, by mixer_kernel: {', '.join(names)}."),
+            of=("mixer_core_launches", "mixer", label),
         )
-    },
-    {(*LINEAR, NONE): (1,), DELTA: (2,), SOFTMAX: (0,)},  # the state of the chunk is added; the products W S and K'V'
+    ),
 )
 
 
@@ -286,26 +321,6 @@ def LABEL_serial_steps(mixer_tokens, mixer_chunk):
     return steps_of(mixer_tokens, mixer_chunk)
 
 
-@alternative(of="mixer_core_launches", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")
-def mamba2_core_launches(mixer_fused):
-    """Kernels of the recurrence over a prompt, by mixer_kernel."""
-    kernels = only("mixer_kernel", "decays", "scores", "writes", "states", "results")
-    return xp.where(mixer_fused, only("mixer_kernel", "states"), kernels)
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=("lightning", NONE), unit="1", source="yang2024fla")
-def LABEL_linear_core_launches(mixer_fused):
-    """Kernels of the recurrence over a prompt, by mixer_kernel."""
-    return xp.where(mixer_fused, only("mixer_kernel", "states"), only("mixer_kernel", "states", "results"))
-
-
-@alternative(of="mixer_core_launches", by="mixer", label=DELTA, unit="1", source="yang2024fla")
-def LABEL_delta_launches(mixer_fused):
-    """Kernels of the delta rule over a prompt, by mixer_kernel."""
-    kernels = only("mixer_kernel", "decays", "scores", "inverse", "writes", "states", "results")
-    return xp.where(mixer_fused, only("mixer_kernel", "states"), kernels)
-
-
 @alternative(of="mixer_core_passes", by="mixer", label=KEEPING, unit="1", source="yang2024fla")
 def LABEL_core_passes():
     """Work of each kernel over that of its forward pass, by phase and mixer_kernel; all backward as input gradient.
@@ -319,16 +334,12 @@ def LABEL_core_passes():
 # ---- decoding -------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_decode_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
-def LABEL_decode_core_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences):
-    """FLOPs of one step of the recurrence on one rank: decay NP, k v' 2NP, S'q 2NP for each head, at any context."""
-    return 5 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
-
-
-@alternative(of="mixer_decode_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_decode_delta_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences):
-    """FLOPs of one step of the delta rule on one rank: decay NP, S'k, k v' and S'q 2NP for each head."""
-    return 7 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
+@alternative(of="mixer_decode_flops", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
+def LABEL_decode_core_flops(
+    recurrence_operations, rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences
+):
+    """FLOPs of one step of the recurrence on one rank: 5NP for each head, 7NP of a delta rule, at any context."""
+    return recurrence_operations * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
 
 
 @alternative(of="mixer_decode_traffic", by="mixer", label=KEEPING, unit="byte", source="dao2024mamba2")

@@ -8,7 +8,8 @@ outnumber the key heads they hold copies. The latents and the indexer of sparse 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, SPARSE
+from perfgrid.formulas.axes import only
+from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, RECURRENT, SPARSE
 
 CAPPED = ("window_attention", "chunked_attention")
 SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision (DeepSeek-V3)
@@ -32,9 +33,10 @@ FORMULAS = by_label(
     {
         ("mamba2", "gated_delta_net"): (0, None, 1, None, 0, 0),
         ("lightning", NONE): (0, None, 0, None, 0, 0),
-        "kimi_delta_attention": (None, None, None, None, 0, 0),
-        DENSE: (0, 0, 0, 0, None, None),
-        SPARSE: (None, None, 0, 0, None, None),
+        "kimi_delta_attention": (None, None, "mixer_key_dim", None, 0, 0),
+        "full_attention": (0, 0, 0, 0, None, "sequence_length"),
+        CAPPED: (0, 0, 0, 0, None, None),
+        SPARSE: (None, None, 0, 0, None, "sequence_length"),
     },
 )
 
@@ -140,6 +142,19 @@ def sparse_attention_inner_weights(
     return queries + absorbed + q_lora_rank * index_heads * index_head_dim
 
 
+@alternative(of="mixer_product_columns", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_mixer_product_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim):
+    """Columns of the input product of a mixer on one rank, and of the low-rank products after it, by product."""
+    inner = rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
+    return mixer_input_columns * only("product", "mixer_input") + inner * only("product", "mixer_inner")
+
+
+@alternative(of="mixer_product_depth", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_mixer_product_depth(mixer_output_rows, gate_rank):
+    """Depth of the products of a mixer after its input product on one rank, by product."""
+    return gate_rank * only("product", "mixer_inner") + mixer_output_rows * only("product", "mixer_output")
+
+
 @formula(unit="1", source="shoeybi2019megatron")
 def mixer_output_rows(rank_mixer_heads, mixer_value_dim):
     """Depth of the output product on one rank: HP."""
@@ -179,12 +194,6 @@ def sparse_attention_vector_parameters(q_lora_rank, kv_lora_rank, index_head_dim
     return q_lora_rank + kv_lora_rank + 2 * index_head_dim
 
 
-@alternative(of="mixer_decay_width", by="mixer", label="kimi_delta_attention", unit="1", source="kimi2025linear")
-def kimi_delta_attention_decay_width(mixer_key_dim):
-    """Decays of a token and head: one for each channel of the key."""
-    return 1.0 * mixer_key_dim
-
-
 # ---- states and caches ----------------------------------------------------------------------------------------------
 
 
@@ -218,12 +227,6 @@ def sparse_attention_cache_token_bytes(
 def index_token_bytes(index_head_dim, fp8_element_size, float32_size):
     """Key of the indexer that one token leaves in the cache: 8 bits each, and a scale for every 128."""
     return index_head_dim * (fp8_element_size + float32_size / SCALE_BLOCK)
-
-
-@alternative(of="mixer_cached_tokens", by="mixer", label=("full_attention", SPARSE), unit="1", source="vaswani2017")
-def LABEL_cached_tokens(sequence_length):
-    """Tokens of a sequence that the cache holds: all; a choice of tokens may fall on any."""
-    return 1.0 * sequence_length
 
 
 @alternative(of="mixer_cached_tokens", by="mixer", label=CAPPED, unit="1", source="meta2025llama4")

@@ -8,7 +8,7 @@ are the products with weights, the short convolution and the gated norm of recur
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, only, rows, table, total
+from perfgrid.formulas.axes import at, only, rows, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
 from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SPARSE
@@ -50,7 +50,7 @@ FORMULAS = (
                 *("1", "deepseek2025v32"),
                 "Kernels of one decoding step: three with attention, among six with an indexer and a choice.",
             ),
-            "mixer_stream_passes": ("1", "dao2024mamba2", "Passes of convolution and gated norm, by mixer_stream."),
+            "mixer_streams": ("1", "dao2024mamba2", "Streaming kernels of the mixer: convolution and gated norm."),
         },
         {
             KEEPING: (None, "vector_rate", None, None),
@@ -84,7 +84,7 @@ def mixer_core_rate(unquantised_matrix_rate, index_rate):
 
 
 @formula(unit="s", source="yang2024fla")
-def mixer_step_time(
+def mixer_serial_time(
     mixer_core_flops,
     mixer_units,
     mixer_serial_steps,
@@ -93,18 +93,13 @@ def mixer_step_time(
     cores,
     dependent_latency,
 ):
-    """Time of one step of the pass over the states on one core.
+    """Time of all steps of the pass over the states: ceil(units / cores) · steps · time of a step on one core.
 
-    The products of the step at the rate of one core, and what dependent ones wait for beyond their arithmetic.
+    The products of a step at the rate of one core, and what dependent ones wait for beyond their arithmetic.
     """
     step_flops = at(mixer_core_flops, mixer_kernel="states") / (mixer_units * mixer_serial_steps)
-    return step_flops * cores / unquantised_matrix_rate + mixer_dependent_products * dependent_latency
-
-
-@formula(unit="s", source="yang2024fla")
-def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
-    """Time of all steps of the pass over the states: ceil(units / cores) · steps · time of a step."""
-    return steps_of(mixer_units, cores) * mixer_serial_steps * mixer_step_time
+    step_time = step_flops * cores / unquantised_matrix_rate + mixer_dependent_products * dependent_latency
+    return steps_of(mixer_units, cores) * mixer_serial_steps * step_time
 
 
 @alternative(of="mixer_efficiency", by="mixer", label=KEEPING, unit="1", source="yang2024fla")
@@ -148,28 +143,28 @@ def mixer_core_time(mixer_kernel_time):
 
 
 @formula(unit="1", source="yang2024fla")
-def mixer_launches(mixer_core_launches, mixer_stream_passes, mixer_inner_weights):
+def mixer_launches(mixer_core_launches, mixer_streams, mixer_inner_weights):
     """Kernels of the forward pass of the mixer over a prompt."""
     products = 2 + xp.where(mixer_inner_weights > 0, 1.0, 0.0)
-    return total(mixer_core_launches, "mixer_kernel") + products + total(mixer_stream_passes, "mixer_stream")
+    return total(mixer_core_launches, "mixer_kernel") + products + mixer_streams
 
 
 # ---- around the core ------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_stream_passes", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
-def LABEL_stream_passes(convolution_length):
-    """How often each streaming kernel of the mixer runs, by mixer_stream."""
-    return table("mixer_stream", convolution=xp.where(convolution_length > 0, 1.0, 0.0), gated_norm=1.0)
+@alternative(of="mixer_streams", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
+def LABEL_streams(convolution_length):
+    """Streaming kernels of the mixer: the gated norm, and the convolution if it has one."""
+    return 1.0 + xp.where(convolution_length > 0, 1.0, 0.0)
 
 
 @formula(unit="byte", source="dao2024mamba2")
 def mixer_stream_traffic(
-    mixer_stream_passes, rank_convolution_channels, mixer_output_rows, activation_size, sequence_length, microbatch
+    mixer_streams, rank_convolution_channels, mixer_output_rows, activation_size, sequence_length, microbatch
 ):
     """Memory traffic of the convolution, in and out, and of the gated norm, results and gates in, results out."""
-    elements = table("mixer_stream", convolution=2 * rank_convolution_channels, gated_norm=3 * mixer_output_rows)
-    return microbatch * sequence_length * activation_size * total(mixer_stream_passes * elements, "mixer_stream")
+    elements = xp.where(mixer_streams > 0, 2 * rank_convolution_channels + 3 * mixer_output_rows, 0.0)
+    return microbatch * sequence_length * activation_size * elements
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -240,10 +235,10 @@ def mixer_backward_time(
 
 
 @alternative(of="mixer_decode_launches", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
-def LABEL_decode_launches(mixer_stream_passes, mixer_inner_weights):
+def LABEL_decode_launches(mixer_streams, mixer_inner_weights):
     """Kernels of one decoding step: products, convolution, recurrence, norm."""
     inner = xp.where(mixer_inner_weights > 0, 1.0, 0.0)
-    return 3 + inner + total(mixer_stream_passes, "mixer_stream")
+    return 3 + inner + mixer_streams
 
 
 @formula(unit="s", source="williams2009roofline")

@@ -11,11 +11,11 @@ with g bytes per gradient and w bytes per weight,
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonyms
-from perfgrid.formulas.axes import at, of_kinds
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .groups import ALSO_OF_EXPERTS
-from .tensor_parallel import exposed_in_parts, with_cores_taken
+from .tensor_parallel import with_cores_taken
 
 FORMULAS = synonyms(
     {
@@ -41,8 +41,8 @@ def exposed_in_buckets(communication, buckets, chunks, following, stage_pass):
     last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one. One bucket always stays.
     """
     hidden = stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
-    last_chunk = exposed_in_parts(communication / chunks, buckets / chunks, stage_pass / chunks)
-    return xp.maximum(last_chunk, communication - hidden)
+    last_chunk = (communication - stage_pass * (1 - chunks / buckets)) / chunks
+    return xp.maximum(communication / buckets, xp.maximum(last_chunk, communication - hidden))
 
 
 def expected_largest(n):
@@ -177,7 +177,7 @@ def exposed_reduction_time(
     pp,
     microbatches,
     dp_overlap,
-    kind_layers_by_stage,
+    first_stage_kind_layers,
     layer_backward_hiding_time,
     reduction_pace,
     communication_core_share,
@@ -188,8 +188,7 @@ def exposed_reduction_time(
     ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it. Valid for buckets
     of equal size behind layers of equal length.
     """
-    layers = at(kind_layers_by_stage, stage="first")
-    hidden = dp_overlap * of_kinds(layers, layer_backward_hiding_time * reduction_pace)
+    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_hiding_time * reduction_pace)
     inside = dp_scattering_time + regathered * dp_gathering_time
     pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
@@ -208,7 +207,7 @@ def exposed_gathering_time(
     pp,
     microbatches,
     parameter_overlap,
-    kind_layers_by_stage,
+    first_stage_kind_layers,
     layer_forward_hiding_time,
     gathering_pace,
     communication_core_share,
@@ -217,9 +216,7 @@ def exposed_gathering_time(
 
     Valid for buckets of equal size before layers of equal length.
     """
-    hidden = parameter_overlap * of_kinds(
-        at(kind_layers_by_stage, stage="first"), layer_forward_hiding_time * gathering_pace
-    )
+    hidden = parameter_overlap * of_kinds(first_stage_kind_layers, layer_forward_hiding_time * gathering_pace)
     following = xp.minimum(pp, microbatches)
     exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
     taken = communication_core_share * (parameter_overlap > 0)

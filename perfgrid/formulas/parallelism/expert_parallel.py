@@ -140,7 +140,7 @@ def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
 @formula(unit="s", source="nvidia2026moe")
 def shared_hiding_time(gemm_time, stream_time, shared_expert_overlap, shared_experts):
     """Time of the shared experts of one layer beside which tokens may be exchanged, by phase."""
-    products = total(gemm_time * only("gemm_kernel", "shared_up", "shared_down"), "gemm_kernel")
+    products = total(gemm_time * only("product", "shared_up", "shared_down"), "product")
     time = total(products + at(stream_time, stream_kernel="shared_activation"), "resource")
     return xp.where(shared_experts > 0, shared_expert_overlap, 0.0) * time
 

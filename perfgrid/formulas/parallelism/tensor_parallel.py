@@ -6,10 +6,10 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at, only, total
-from perfgrid.formulas.mixer_kinds import NONE
+from perfgrid.formulas.transformer.layer_products import MIXER_COLUMNS, MIXER_ROWS
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
 ENDS = {"PART": ("embedding", "head")}
@@ -64,15 +64,9 @@ def with_cores_taken(exposed, communication, core_share):
     return exposed + core_share * (communication - exposed)
 
 
-def block_time(gemm_time, products):
-    """Time of some products of a layer, each ``products`` times (by gemm_kernel); by phase."""
-    return total(total(gemm_time, "resource") * products, "gemm_kernel")
-
-
-def dense_or_shared(product, kind_is_dense, kind_has_shared_experts):
-    """How often the dense ``ffn_product`` and ``shared_product`` occur in a communicating block, by gemm_kernel."""
-    dense = kind_is_dense * only("gemm_kernel", f"ffn_{product}")
-    return dense + kind_has_shared_experts * only("gemm_kernel", f"shared_{product}")
+def block_time(gemm_time, layer_gemms, among):
+    """Time of those products of a layer that are ``among`` some, by phase."""
+    return total(total(gemm_time, "resource") * (layer_gemms * among), "product")
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -142,34 +136,35 @@ def ffn_tp_blocks(parallel_block, kind_is_dense, kind_has_shared_experts):
     return xp.where(parallel_block, 0.0, kind_is_dense + kind_has_shared_experts)
 
 
-@alternative(of="attention_column_time", by="mixer", label=NONE, unit="s", source="shoeybi2019megatron")
-def plain_attention_column_time(gemm_time, parallel_block, latent_gemms, compressed_queries):
-    """Time of the attention block's products with weights split by columns, whose inputs are gathered; by phase.
+@formula(unit="s", source="shoeybi2019megatron")
+def attention_column_time(gemm_time, layer_gemms, parallel_block, compressed_queries):
+    """Time of the first block's products with weights split by columns, whose inputs are gathered; by phase.
 
     Where latents are gathered, the product that makes them comes before; in a parallel block the feed-forward block's
     first product has the same input.
     """
-    up = xp.where(parallel_block, 1.0, 0.0) * only("gemm_kernel", "ffn_up")
-    return block_time(gemm_time, (1 - compressed_queries) * only("gemm_kernel", "qkv") + latent_gemms + up)
-
-
-@alternative(of="attention_row_time", by="mixer", label=NONE, unit="s", source="shoeybi2019megatron")
-def plain_attention_row_time(gemm_time, parallel_block):
-    """Time of the attention block's products with weights split by rows, whose results are added up; by phase."""
-    both = only("gemm_kernel", "attention_output", "ffn_down")
-    return block_time(gemm_time, xp.where(parallel_block, both, only("gemm_kernel", "attention_output")))
+    first, gathered = only("product", "qkv"), only("product", "query_up", "key_up", *MIXER_COLUMNS)
+    beside = xp.where(parallel_block, 1.0, 0.0) * only("product", "ffn_up")
+    return block_time(gemm_time, layer_gemms, (1 - compressed_queries) * first + gathered + beside)
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_column_time(gemm_time, kind_is_dense, kind_has_shared_experts):
+def attention_row_time(gemm_time, layer_gemms, parallel_block):
+    """Time of the first block's products with weights split by rows, whose results are added up; by phase."""
+    beside = xp.where(parallel_block, 1.0, 0.0) * only("product", "ffn_down")
+    return block_time(gemm_time, layer_gemms, only("product", "attention_output", MIXER_ROWS) + beside)
+
+
+@formula(unit="s", source="shoeybi2019megatron")
+def ffn_column_time(gemm_time, layer_gemms):
     """Time of a communicating feed-forward block's products with weights split by columns, by phase."""
-    return block_time(gemm_time, dense_or_shared("up", kind_is_dense, kind_has_shared_experts))
+    return block_time(gemm_time, layer_gemms, only("product", "ffn_up", "shared_up"))
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_row_time(gemm_time, kind_is_dense, kind_has_shared_experts):
+def ffn_row_time(gemm_time, layer_gemms):
     """Time of a communicating feed-forward block's products with weights split by rows, by phase."""
-    return block_time(gemm_time, dense_or_shared("down", kind_is_dense, kind_has_shared_experts))
+    return block_time(gemm_time, layer_gemms, only("product", "ffn_down", "shared_down"))
 
 
 @formula(unit="1", source="wang2023overlap")

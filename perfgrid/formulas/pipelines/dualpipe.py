@@ -136,58 +136,7 @@ def dualpipe_v_bubble_time(
     return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
 
 
-# ---- point-to-point transfers ---------------------------------------------------------------------------------------
-
-
-@alternative(
-    of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3", where="section 3.2.1"
-)
-def dualpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Transfers between stages that DualPipe waits for, per step: 5p/2 - 2 while it fills and drains.
-
-    Those of pairs hide behind the pairs.
-    """
-    return xp.where(pp > 1, (2.5 * pp - 2) * stage_transfer_time, 0.0)
-
-
-@alternative(of="exposed_pp_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
-def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
-    """Transfers between stages that DualPipeV waits for, per step: 5(p - 1) while it fills and drains."""
-    return 5 * (pp - 1) * stage_transfer_time
-
-
-# ---- microbatches in flight -----------------------------------------------------------------------------------------
-
-
-@alternative(
-    of="in_flight_by_stage", by="schedule", label="dualpipe", unit="1", source="deepseek2024v3", where="table 2"
-)
-def in_flight_of_dualpipe(pp, microbatches):
-    """Microbatches whose activations a device of each stage of DualPipe keeps at most: p + 1."""
-    return xp.minimum(pp + 1, microbatches)
-
-
-@alternative(of="in_flight_by_stage", by="schedule", label="dualpipe_v", unit="1", source="deepseek2025dualpipe")
-def in_flight_of_dualpipe_v(pp, microbatches):
-    """Microbatches whose activations each stage of DualPipeV keeps at most: 2p + 1 chunks, p + 1/2 stages."""
-    return xp.minimum(pp + 0.5, microbatches)
-
-
 # ---- constraints -----------------------------------------------------------------------------------------------------
-
-
-@alternative(of="fewest_microbatches", by="schedule", label="zb_v", unit="1", source="qi2024zerobubble")
-def fewest_microbatches_of_zb_v(pp):
-    """Microbatches that ZB-V needs at least: 2p - 1, as many as the first device does before the first returns."""
-    return 2 * pp - 1
-
-
-@alternative(
-    of="fewest_microbatches", by="schedule", label=("dualpipe", "dualpipe_v"), unit="1", source="deepseek2025dualpipe"
-)
-def fewest_microbatches_of_pairs_of_LABEL(pp):
-    """Microbatches that LABEL needs at least: two per device."""
-    return 2 * pp
 
 
 @constraint(

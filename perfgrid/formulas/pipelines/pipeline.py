@@ -95,11 +95,10 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def filling_kind_layers(
-    pp, chunk_layers, missing_layers, last_missing_layers, kind_layers, leading_layers, expert_layer_step
-):
+def filling_kind_layers(pp, chunk_layers, missing_by_stage, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind before the first chunk of the last stage, which the first microbatch passes first."""
-    filling = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+    first_missing, short_stages, _ = stages_of(missing_by_stage)
+    filling = (pp - 1) * chunk_layers - (first_missing + short_stages)
     return run_of_layers(0.0, filling, kind_layers, leading_layers, expert_layer_step)
 
 
@@ -163,9 +162,9 @@ def first_stage_idle_time(
     pp,
     chunks,
     chunk_layers,
-    missing_layers,
-    first_missing_layers,
-    kind_layers_by_stage,
+    short_middle_stages,
+    last_missing_layers,
+    first_stage_kind_layers,
     last_kind,
     layer_time,
     layer_forward_time,
@@ -177,10 +176,9 @@ def first_stage_idle_time(
 
     Valid where layers are of the kind of the last one after that stage.
     """
-    own = at(kind_layers_by_stage, stage="first")
-    forward = of_kinds(own, layer_forward_time) + embedding_forward_time
-    passes = of_kinds(own, layer_time) + embedding_time
-    returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
+    forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
+    passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
+    returning_layers = (pp - 1) * chunk_layers - (short_middle_stages + last_missing_layers)
     returning = of_kinds(returning_layers * last_kind, layer_time) + head_time
     return idle_while_pacing(
         0.0, returning, forward / chunks, (passes - forward) / chunks, chunks_ahead(pp - 1, chunks)
@@ -218,10 +216,13 @@ def one_forward_one_backward_bubble_time(
     alternating_stages,
     model_pass_time,
     slowest_stage_time,
-    time_by_stage,
-    kind_layers_by_stage,
+    first_stage_time,
     first_stage_idle_time,
+    first_stage_kind_layers,
+    middle_stage_time,
     middle_stage_idle_time,
+    middle_stage_kind_layers,
+    last_stage_time,
     last_stage_idle_time,
     layer_longer_time,
 ):
@@ -241,10 +242,9 @@ def one_forward_one_backward_bubble_time(
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 
-    (first, middle, last), (first_layers, middle_layers, _) = stages_of(time_by_stage), stages_of(kind_layers_by_stage)
-    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first, first_layers)
-    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle, middle_layers)
-    ends = xp.maximum(idle(last_stage_idle_time, last), by_first)
+    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_kind_layers)
+    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_kind_layers)
+    ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
 
@@ -267,7 +267,7 @@ def transfers_waited_for(pp, microbatches, chunks):
     """Point-to-point transfers on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m.
 
     Receiving overlaps with other work. The interleaved schedule has other chunks to work on and waits only for the
-    first and the last microbatch: 2(p·v - 1).
+    first and the last microbatch: 2(p·v - 1). Apart because ``exposed_pp_time`` is evaluated on all points of a grid.
     """
     return xp.where(chunks > 1, 2 * (pp * chunks - 1), transfers_on_the_way(pp, microbatches))
 
@@ -285,12 +285,6 @@ def one_forward_one_backward_exposed_pp_time(
     slack = xp.where(chunks > 1, 0.0, waits)
     least = 2 * (pp - 1) * stage_transfer_time
     return xp.where(pp > 1, xp.maximum(transfers_waited_for * stage_transfer_time - slack, least), 0.0)
-
-
-@alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
-def gpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Time of the transfers between stages that GPipe waits for, per step: 2(p - 1) transfers, one round trip."""
-    return 2 * (pp - 1) * stage_transfer_time
 
 
 # ---- microbatches in flight -----------------------------------------------------------------------------------------

@@ -53,6 +53,15 @@ FORMULAS = (
         "Microbatches whose activations the STAGE stage keeps at most.",
         stage="STAGE",
     ),
+    *(
+        entry
+        for name, stage, meaning in (
+            ("first_missing_layers", "first", "Layers that the first chunk lacks."),
+            ("last_missing_layers", "last", "Layers that the last chunk lacks."),
+            ("short_middle_stages", "middle", "Stages just before the last with a layer less than those before them."),
+        )
+        for entry in rows(name, "missing_by_stage", "1", "grattafiori2024llama3", meaning, stage=stage)
+    ),
 )
 
 
@@ -90,10 +99,10 @@ def other_end(weight_copies):
     return 1 - 1 / weight_copies
 
 
-def latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers):
+def latest_full_stage(layers_by_stage, stage_layers, missing_by_stage, pp, layers):
     """Of the latest full middle stage the first layer and the layers, and the short ones behind it."""
     _, count, last = stages_of(layers_by_stage)
-    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
+    short = xp.minimum(at(missing_by_stage, stage="middle"), xp.maximum(pp - 3, 0.0))
     return layers - last - short * (stage_layers - 1) - count, count, short
 
 
@@ -133,46 +142,29 @@ def stage_layers(layers, pp, head_layers):
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def missing_layers(stage_layers, layers, pp):
-    """Layers that full stages would have beyond those of the model: p·ceil(L/p) - L."""
-    return stage_layers * pp - layers
+def missing_by_stage(stage_layers, layers, pp, head_passes, chunks, head_layers):
+    """Layers that the first chunk and the last one lack, and middle stages with a layer less, by stage.
 
-
-@formula(unit="1", source="grattafiori2024llama3")
-def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp):
-    """Layers that the last chunk lacks: one for the head and for every module that predicts further tokens.
-
-    With several chunks, which have equal layers, all that are missing but the one that the first chunk may lack. Where
-    stages are cut by cost, the last stage has the layers behind those that exceed the share of all stages before it.
+    Full stages would have p·ceil(L/p) - L layers more than the model. The last chunk lacks one for the head and for
+    every module that predicts further tokens; with several chunks, which have equal layers, all that are missing but
+    the one that the first chunk may lack for the embedding. The others are missing in the stages just before the last.
+    Where stages are cut by cost, the last stage has the layers behind those that exceed the share of all stages before
+    it, and the first lacks none: a lookup costs nothing.
     """
-    beside_head = xp.minimum(missing_layers, xp.minimum(head_passes, stage_layers))
+    missing = stage_layers * pp - layers
+    beside_head = xp.minimum(missing, xp.minimum(head_passes, stage_layers))
     before = xp.floor((pp - 1) * (layers + head_layers) / pp) + 1
     behind = stage_layers - xp.maximum(layers - before, 0.0)
-    counted = xp.where(chunks > 1, xp.maximum(beside_head, missing_layers - 1), beside_head)
-    return xp.where(head_layers > 0, behind, counted)
-
-
-@formula(unit="1", source="grattafiori2024llama3")
-def first_missing_layers(missing_layers, last_missing_layers, head_layers):
-    """Layers that the first chunk lacks: one for the embedding, after those that the last chunk lacks.
-
-    None where stages are cut by cost: a lookup costs nothing.
-    """
-    return xp.where(head_layers > 0, 0.0, xp.minimum(missing_layers - last_missing_layers, 1.0))
-
-
-@formula(unit="1", source="narayanan2021")
-def short_middle_stages(missing_layers, first_missing_layers, last_missing_layers):
-    """Stages just before the last one that have a layer less than those before them."""
-    return missing_layers - first_missing_layers - last_missing_layers
+    counted = xp.where(chunks > 1, xp.maximum(beside_head, missing - 1), beside_head)
+    last = xp.where(head_layers > 0, behind, counted)
+    first = xp.where(head_layers > 0, 0.0, xp.minimum(missing - last, 1.0))
+    return table("stage", first=first, middle=missing - first - last, last=last)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
 def layers_by_stage(
     stage_layers,
-    first_missing_layers,
-    last_missing_layers,
-    short_middle_stages,
+    missing_by_stage,
     embeddings_by_stage,
     heads_by_stage,
     pp,
@@ -185,7 +177,8 @@ def layers_by_stage(
     device with a short one where half of the stages or more are short. Where stages are cut by cost all of them may be
     short.
     """
-    ends = stage_layers - embeddings_by_stage * first_missing_layers - heads_by_stage * last_missing_layers
+    first_missing, short_middle_stages, last_missing = stages_of(missing_by_stage)
+    ends = stage_layers - embeddings_by_stage * first_missing - heads_by_stage * last_missing
     all_short = (head_layers > 0) & (short_middle_stages >= pp - 2)
     mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
     short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
@@ -197,7 +190,7 @@ def layers_by_stage(
 def plain_middle_kind_layers(
     layers_by_stage,
     stage_layers,
-    short_middle_stages,
+    missing_by_stage,
     pp,
     layers,
     kind_layers,
@@ -208,7 +201,7 @@ def plain_middle_kind_layers(
 
     Where every second layer has experts and stages have an odd number, it or the one before has one more with experts.
     """
-    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers)
+    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, missing_by_stage, pp, layers)
     pattern = kind_layers, leading_layers, expert_layer_step
     latest = run_of_layers(begin, count, *pattern)
     before = run_of_layers(begin - count, count, *pattern)
@@ -220,7 +213,7 @@ def plain_middle_kind_layers(
 def LABEL_middle_kind_layers(
     layers_by_stage,
     stage_layers,
-    short_middle_stages,
+    missing_by_stage,
     pp,
     layers,
     kind_layers,
@@ -233,7 +226,7 @@ def LABEL_middle_kind_layers(
 
     Whether attention or a recurrence takes longer depends on the sequence. Patterns repeat within eight stages.
     """
-    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, short_middle_stages, pp, layers)
+    begin, count, short = latest_full_stage(layers_by_stage, stage_layers, missing_by_stage, pp, layers)
     layer_time = total(total(core_busy_time + rest_busy_time, "resource"), "phase")
     pattern = kind_layers, leading_layers, expert_layer_step
     slowest = run_of_layers(begin, count, *pattern)
@@ -248,7 +241,8 @@ def LABEL_middle_kind_layers(
 def kind_layers_by_stage(
     layers_by_stage,
     middle_kind_layers,
-    first_chunk_layers,
+    chunk_layers,
+    missing_by_stage,
     weight_copies,
     layers,
     kind_layers,
@@ -261,8 +255,9 @@ def kind_layers_by_stage(
     """
     first, _, last = stages_of(layers_by_stage)
     pattern = kind_layers, leading_layers, expert_layer_step
-    behind = xp.maximum(weight_copies * first - first_chunk_layers, 0.0)
-    first = run_of_layers(0.0, first_chunk_layers, *pattern) + last_layers(behind, layers, *pattern)
+    chunk = chunk_layers - at(missing_by_stage, stage="first")
+    behind = xp.maximum(weight_copies * first - chunk, 0.0)
+    first = run_of_layers(0.0, chunk, *pattern) + last_layers(behind, layers, *pattern)
     own = last_layers(last, layers, *pattern)
     first = first / weight_copies
     return table("stage", first=first, middle=middle_kind_layers, last=xp.where(weight_copies > 1, first, own))
@@ -273,7 +268,11 @@ def kind_layers_by_stage(
 
 @formula(unit="s", source="narayanan2021")
 def time_by_stage(kind_layers_by_stage, embeddings_by_stage, heads_by_stage, layer_time, embedding_time, head_time):
-    """Forward and backward time of each stage for one microbatch."""
+    """Forward and backward time of each stage for one microbatch, by stage.
+
+    layers·t(layer) + embeddings·t(embedding) + heads·t(head). Valid for devices of one speed;
+    transfers between stages are apart.
+    """
     layers = of_kinds(kind_layers_by_stage, layer_time)
     return layers + embeddings_by_stage * embedding_time + heads_by_stage * head_time
 
@@ -295,13 +294,13 @@ def slowest_stage_PART(time_by_stage, PART_by_stage):
 
 @formula(unit="s", source="narayanan2021")
 def slowest_stage_time(time_by_stage):
-    """Forward and backward time of the slowest stage for one microbatch: the pace of the pipeline."""
+    """Forward and backward time of the slowest stage for one microbatch, the pace of the pipeline: max over stages."""
     return largest_of_stages(time_by_stage)
 
 
 @formula(unit="s", source="narayanan2021")
 def model_pass_time(kind_layers, layer_time, embedding_time, head_time):
-    """Forward and backward time of one microbatch through all stages."""
+    """Forward and backward time of one microbatch through all stages: L·t(layer) + t(embedding) + t(head)."""
     return of_kinds(kind_layers, layer_time) + embedding_time + head_time
 
 
@@ -313,7 +312,7 @@ def model_pass_times(kind_layers, layer_pass_times, embedding_pass_times, head_p
 
 @formula(unit="1", source="narayanan2021")
 def microbatches(global_batch, dp, microbatch):
-    """Microbatches that each pipeline processes per step: global batch over dp times microbatch."""
+    """Microbatches that each pipeline processes per step: m = ceil(B / (dp·b)), b sequences each."""
     return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
 
 
@@ -322,29 +321,22 @@ def microbatches(global_batch, dp, microbatch):
 
 @formula(unit="1", source="narayanan2021")
 def chunk_layers(stage_layers, chunks):
-    """Layers of a full chunk."""
+    """Layers of a full chunk: those of a full stage over v chunks."""
     return stage_layers / chunks
 
 
-@formula(unit="1", source="grattafiori2024llama3")
-def first_chunk_layers(chunk_layers, first_missing_layers):
-    """Layers of the first chunk of the model, after the embedding."""
-    return chunk_layers - first_missing_layers
-
-
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_chunk_kind_layers(first_chunk_layers, kind_layers, leading_layers, expert_layer_step):
-    """Layers of each kind of the first chunk of the model, by layer_kind."""
-    return run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
+def first_chunk_kind_layers(chunk_layers, missing_by_stage, kind_layers, leading_layers, expert_layer_step):
+    """Layers of each kind of the first chunk of the model, after the embedding, by layer_kind."""
+    count = chunk_layers - at(missing_by_stage, stage="first")
+    return run_of_layers(0.0, count, kind_layers, leading_layers, expert_layer_step)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def kind_layers_by_chunk(
     chunk_layers,
-    first_chunk_layers,
     first_chunk_kind_layers,
-    last_missing_layers,
-    short_middle_stages,
+    missing_by_stage,
     pp,
     layers,
     kind_layers,
@@ -353,10 +345,11 @@ def kind_layers_by_chunk(
 ):
     """Layers of each kind of the first and the last chunk of the model, and mean ones of those between, by stage."""
     pattern = kind_layers, leading_layers, expert_layer_step
-    last = chunk_layers - last_missing_layers
-    between = xp.maximum(layers - first_chunk_layers - last, 1.0)
+    first_missing, short_middle_stages, last_missing = stages_of(missing_by_stage)
+    first, last = chunk_layers - first_missing, chunk_layers - last_missing
+    between = xp.maximum(layers - first - last, 1.0)
     each = (chunk_layers - short_middle_stages / xp.maximum(pp - 2, 1.0)) / between
-    middle = each * run_of_layers(first_chunk_layers, between, *pattern)
+    middle = each * run_of_layers(first, between, *pattern)
     last = last_layers(last, layers, *pattern)
     return table("stage", first=first_chunk_kind_layers, middle=middle, last=last)
 

@@ -131,21 +131,3 @@ def zb_h1_exposed_pp_time(pp, microbatches, stage_transfer_time):
     """
     again = xp.minimum(xp.maximum(microbatches - 2, 0.0), pp - 1)
     return xp.where(pp > 1, 2 * (pp - 1 + again) * stage_transfer_time, 0.0)
-
-
-@alternative(of="exposed_pp_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
-def zb_v_exposed_pp_time(pp, stage_transfer_time):
-    """Transfers between stages that ZB-V waits for, per step: 5p - 7; none at the turn of the V, on one device."""
-    return xp.where(pp > 1, (5 * pp - 7) * stage_transfer_time, 0.0)
-
-
-# ---- microbatches in flight -----------------------------------------------------------------------------------------
-
-
-@alternative(of="in_flight_by_stage", by="schedule", label=("zb_h1", "zb_v"), unit="1", source="qi2024zerobubble")
-def in_flight_of_LABEL(pp, microbatches):
-    """Microbatches whose activations each stage of LABEL keeps at most, until their weight gradients are done.
-
-    p on every stage, the most of 1F1B: later stages have fewer ahead but put off more weight gradients.
-    """
-    return xp.minimum(pp, microbatches)

@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import INNER, at, table, total
+from perfgrid.formulas.axes import SERVED, at, table, total
 
 from .experts import touched_experts
 from .latency import in_pass
@@ -125,8 +125,8 @@ def kernel_memory_ratio(
     attention = table("pass", prefill=prefill_attention_memory_ratio, decode=step)
     return table(
         "kernel",
-        **{name: at(products, product=name) for name in INNER.labels["product"]},
-        expert_up=at(experts, expert_product="up"),
-        expert_down=at(experts, expert_product="down"),
+        **{name: at(products, product=name) for name in SERVED},
+        expert_up=at(experts, expert_product="expert_up"),
+        expert_down=at(experts, expert_product="expert_down"),
         attention=attention * xp.where(attention_layers > 0, 1.0, 0.0),
     )

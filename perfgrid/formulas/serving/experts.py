@@ -5,8 +5,21 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
-from perfgrid.formulas.axes import at, table, total
+from perfgrid.engine.graph.registry import constraint, formula, synonyms
+from perfgrid.formulas.axes import at, total
+
+FORMULAS = synonyms(
+    {
+        "expert_columns": (
+            *("grouped_outputs", "1", "lepikhin2021gshard"),
+            "Columns of the products of one expert on one rank, by expert_product.",
+        ),
+        "expert_depth": (
+            *("grouped_inputs", "1", "lepikhin2021gshard"),
+            "Depth of the products of one expert on one rank, by expert_product.",
+        ),
+    }
+)
 
 
 @formula(unit="byte", source="lin2023awq")
@@ -72,19 +85,6 @@ def expert_rows(experts_per_token, ep, expert_tokens, busiest_load, expert_batch
     """Tokens of each expert that has any, on the busiest rank, by pass."""
     pairs = expert_tokens * busiest_load * xp.maximum(experts_per_token, 1.0) / ep
     return xp.maximum(pairs / expert_batch, 1.0)
-
-
-@formula(unit="1", source="lepikhin2021gshard")
-def expert_columns(expert_ffn_size, expert_width, ffn_input_matrices, etp):
-    """Columns of the products of one expert on one rank, by expert_product."""
-    inner = xp.maximum(expert_ffn_size / etp, 1.0)
-    return table("expert_product", up=inner * ffn_input_matrices, down=expert_width)
-
-
-@formula(unit="1", source="lepikhin2021gshard")
-def expert_depth(expert_ffn_size, expert_width, etp):
-    """Depth of the products of one expert on one rank, by expert_product."""
-    return table("expert_product", up=expert_width, down=xp.maximum(expert_ffn_size / etp, 1.0))
 
 
 @formula(unit="FLOP/s", source="luo2024hopper, frantar2024marlin")

@@ -9,9 +9,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
-from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
 from perfgrid.formulas.kernels.roofline import roofline_shares
-from perfgrid.formulas.kernels.tiling import whole
+from perfgrid.formulas.kernels.tiling import INSTRUCTION_ROWS, whole
 from perfgrid.formulas.transformer.attention import seen_by_mask
 
 from .latency import with_steps
@@ -165,17 +164,20 @@ def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cor
     return xp.where(tasks < cores, split_attention_kernels, 1.0)
 
 
-@formula(unit="s", source="williams2009roofline")
-def read_token_time(read_token_chip_time, read_token_traffic, achieved_hbm_bandwidth):
-    """Time of attention for one token that a step reads, by resource."""
-    return roofline_shares(arithmetic=read_token_chip_time, hbm=read_token_traffic / achieved_hbm_bandwidth)
-
-
 @formula(unit="s", source="pope2022inference")
-def decode_attention_time(read_tokens, read_token_time, decode_attention_launches, launch_overhead, attention_layers):
+def decode_attention_time(
+    read_tokens,
+    read_token_chip_time,
+    read_token_traffic,
+    achieved_hbm_bandwidth,
+    decode_attention_launches,
+    launch_overhead,
+    attention_layers,
+):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
+    each = roofline_shares(arithmetic=read_token_chip_time, hbm=read_token_traffic / achieved_hbm_bandwidth)
     launches = launch_overhead * decode_attention_launches * only("resource", "launch")
-    return attention_layers * (read_tokens * read_token_time + launches)
+    return attention_layers * (read_tokens * each + launches)
 
 
 @formula(unit="s", source="pope2022inference")

@@ -28,25 +28,6 @@ def recurrent(of, unit, source):
     return alternative(of=of, by="mixer", label=RECURRENT, unit=unit, source=source, others={NONE: 0.0})
 
 
-# ---- products with weights ------------------------------------------------------------------------------------------
-
-
-@recurrent("serving_mixer_columns", "1", "dao2024mamba2")
-def LABEL_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim):
-    """Columns of the input product of a mixer on one rank, and of the low-rank products after it, by product.
-
-    The latter make decays and gates, side by side: H(N + P).
-    """
-    inner = rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
-    return mixer_input_columns * only("product", "mixer_input") + inner * only("product", "mixer_inner")
-
-
-@recurrent("serving_mixer_depth", "1", "dao2024mamba2")
-def LABEL_depth(mixer_output_rows, gate_rank):
-    """Depth of the products of a mixer after its input product on one rank, by product."""
-    return gate_rank * only("product", "mixer_inner") + mixer_output_rows * only("product", "mixer_output")
-
-
 # ---- states ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,13 +10,12 @@ from perfgrid.catalog.number_formats import NUMBER_FORMATS, WIDE
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.transformer.parameters import router_columns
 
 PART_OF_PRODUCT = {  # the part of the model whose weights a product multiplies
     **dict.fromkeys(("qkv", "query_up", "key_up", "value_up", "attention_output"), "attention"),
     **dict.fromkeys(("ffn_up", "ffn_down"), "ffn"),
     **dict.fromkeys(("shared_up", "shared_down"), "shared_experts"),
-    **{"router": "router", "logits": "head"},
+    **{"router": "router", "mtp_projection": "head", "logits": "head"},
     **dict.fromkeys(("mixer_input", "mixer_inner", "mixer_output"), "mixer"),
 }
 NEVER_QUANTISED = ("logits", "router")
@@ -60,73 +59,23 @@ def serving_gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
     return pass_tokens * (1 - head - key_up) + pass_sequences * head + expanded_tokens * key_up
 
 
+def absorbed_keys():
+    """1 for `key_up` in decoding, where it takes queries of each head into the latent space."""
+    return only("product", "key_up") * only("pass", "decode")
+
+
 @alternative(of="gemm_columns", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
-def serving_gemm_columns(
-    hidden_size,
-    rank_qkv_width,
-    rank_query_width,
-    rank_expanded_width,
-    value_head_width,
-    kv_lora_rank,
-    rank_ffn_size,
-    rank_shared_ffn_size,
-    ffn_input_matrices,
-    experts,
-    expert_latent_size,
-    rank_vocab_size,
-    serving_mixer_columns,
-):
-    """Columns of each product on one rank, by pass and product; 1 where the model has no such product."""
-    columns = table(
-        "product",
-        qkv=rank_qkv_width,
-        query_up=rank_query_width,
-        key_up=table("pass", prefill=rank_expanded_width, decode=kv_lora_rank),
-        value_up=value_head_width,
-        attention_output=hidden_size,
-        ffn_up=rank_ffn_size * ffn_input_matrices,
-        ffn_down=hidden_size,
-        shared_up=rank_shared_ffn_size * ffn_input_matrices,
-        shared_down=hidden_size,
-        router=router_columns(experts, expert_latent_size),
-        logits=rank_vocab_size,
-        mixer_input=at(serving_mixer_columns, product="mixer_input"),
-        mixer_inner=at(serving_mixer_columns, product="mixer_inner"),
-        mixer_output=hidden_size,
-    )
-    return xp.maximum(columns, 1.0)
+def serving_gemm_columns(gemm_outputs, kv_lora_rank):
+    """Columns of each product on one rank, by pass and product."""
+    absorbed = absorbed_keys()
+    return gemm_outputs * (1 - absorbed) + xp.maximum(kv_lora_rank, 1.0) * absorbed
 
 
 @alternative(of="gemm_depth", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
-def serving_gemm_depth(
-    hidden_size,
-    rank_context_width,
-    q_lora_rank,
-    kv_lora_rank,
-    qk_nope_head_dim,
-    rank_ffn_size,
-    rank_shared_ffn_size,
-    serving_mixer_depth,
-):
-    """Depth of each product on one rank, by pass and product; 1 where the model has no such product."""
-    depth = table(
-        "product",
-        qkv=hidden_size,
-        query_up=q_lora_rank,
-        key_up=table("pass", prefill=kv_lora_rank, decode=qk_nope_head_dim),
-        value_up=kv_lora_rank,
-        attention_output=rank_context_width,
-        ffn_up=hidden_size,
-        ffn_down=rank_ffn_size,
-        shared_up=hidden_size,
-        shared_down=rank_shared_ffn_size,
-        router=hidden_size,
-        logits=hidden_size,
-        mixer_input=hidden_size,
-        mixer_inner=at(serving_mixer_depth, product="mixer_inner"),
-        mixer_output=at(serving_mixer_depth, product="mixer_output"),
-    )
-    return xp.maximum(depth, 1.0)
+def serving_gemm_depth(gemm_inputs, qk_nope_head_dim):
+    """Depth of each product on one rank, by pass and product."""
+    absorbed = absorbed_keys()
+    return gemm_inputs * (1 - absorbed) + xp.maximum(qk_nope_head_dim, 1.0) * absorbed
 
 
 @alternative(of="gemm_batch", by="workload", label="inference", unit="1", source="deepseek2024v2")
@@ -164,6 +113,7 @@ def product_count(
         shared_up=shared,
         shared_down=shared,
         router=moe_layers,
+        mtp_projection=0.0,
         logits=1.0,
         mixer_input=mixer_layers,
         mixer_inner=xp.where(gate_rank > 0, mixer_layers, 0.0),

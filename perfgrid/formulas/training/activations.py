@@ -63,7 +63,7 @@ def feed_forward_activations(
     return kept - ffn_inputs_kept * activation_function_dropped * activation_function_results
 
 
-@formula(unit="byte", source="korthikanti2022")
+@formula(unit="byte", source="korthikanti2022", where="equation 2")
 def layer_linear_activations(
     sharded_tokens,
     hidden_size,
@@ -77,7 +77,7 @@ def layer_linear_activations(
     norms_dropped,
     ffn_inputs_kept,
 ):
-    """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT, eq. 2.
+    """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT.
 
     Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
     blocks themselves keep. Frozen matrices of a feed-forward block keep no input.
@@ -111,11 +111,18 @@ def plain_dropped_activations(
     return norms + latents + results
 
 
-@alternative(of="layer_score_activations", by="mixer", label=NONE, unit="byte", source="korthikanti2022")
+@alternative(
+    of="layer_score_activations",
+    by="mixer",
+    label=NONE,
+    unit="byte",
+    source="korthikanti2022",
+    where="equation 2",
+)
 def plain_layer_score_activations(
     kernel_heads, rank_sequence, sequence_length, activation_size, mask_size, float32_size, dropout, flash_attention
 ):
-    """Activations of one layer and microbatch in the attention core: 5·a·s²·b/t with dropout, eq. 2.
+    """Activations of one layer and microbatch in the attention core: 5·a·s²·b/t with dropout.
 
     Softmax output, dropout mask and dropout output; the fused kernel keeps one statistic per row instead.
     """
@@ -147,7 +154,7 @@ def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
     return sharded_tokens * hidden_size * xp.where(dropout, mask_size, 0.0)
 
 
-@formula(unit="byte", source="korthikanti2022")
+@formula(unit="byte", source="korthikanti2022", where="section 4.3")
 def head_activations(
     sharded_tokens,
     microbatch_tokens,
@@ -161,7 +168,7 @@ def head_activations(
     mtp_layers,
     mtp_activations,
 ):
-    """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3.
+    """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t.
 
     There a fused loss works in single precision in place; others keep several copies of the logits, and more where
     ranks have parts of the vocabulary. With them those of modules that predict further tokens.

@@ -10,6 +10,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import mean_of_kinds, of_kinds, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE
+from perfgrid.formulas.transformer.layer_products import MIXER_COLUMNS, MIXER_ROWS
 
 ATTENTION, QKV = 1.0, 2.0  # codes of lora_targets: all, attention, qkv
 
@@ -34,29 +35,19 @@ def ffn_inputs_kept(trains_weights, lora_targets):
     return xp.where((trains_weights > 0) | (lora_targets == 0), 1.0, 0.0)
 
 
-def adapted(lora_rank, lora_targets, *, first, output, rest=0.0):
-    """1 where a product with weights has an adapter: all of a layer, of attention (or mixer), or the first of these."""
-    outputs = xp.where(lora_targets <= ATTENTION, 1.0, 0.0) * output
-    others = xp.where(lora_targets == 0, 1.0, 0.0) * rest
-    return xp.where(lora_rank > 0, 1.0, 0.0) * (first + outputs + others)
+@formula(unit="1", source="hu2021lora")
+def adapted_gemms(lora_rank, lora_targets, layer_gemms):
+    """How often products with an adapter run in one layer, by product: all of a layer, of attention, or its first."""
+    first = only("product", "qkv", *MIXER_COLUMNS)
+    outputs = xp.where(lora_targets <= ATTENTION, 1.0, 0.0) * only("product", "attention_output", MIXER_ROWS)
+    others = xp.where(lora_targets == 0, 1.0, 0.0) * only("product", "ffn_up", "ffn_down")
+    return xp.where(lora_rank > 0, layer_gemms, 0.0) * (first + outputs + others)
 
 
-@alternative(of="adapted_gemms", by="mixer", label=NONE, unit="1", source="hu2021lora")
-def plain_adapted_gemms(lora_rank, lora_targets):
-    """How often products with an adapter run in one layer, by gemm_kernel."""
-    return adapted(
-        lora_rank,
-        lora_targets,
-        first=only("gemm_kernel", "qkv"),
-        output=only("gemm_kernel", "attention_output"),
-        rest=only("gemm_kernel", "ffn_up", "ffn_down"),
-    )
-
-
-@alternative(of="rank_adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora", where="section 4.1")
-def plain_rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
+@formula(unit="1", source="hu2021lora", where="section 4.1")
+def rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
     """Parameters of the adapters of one layer on one tensor-parallel rank: r·(K + N) for each adapted matrix."""
-    return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")
+    return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "product")
 
 
 @formula(unit="1", source="hu2021lora")
@@ -131,8 +122,8 @@ def adapter_shares(adapted, rank, depth, columns, tokens, element_size, matrix_r
     )
 
 
-@alternative(of="adapter_time", by="mixer", label=NONE, unit="s", source="hu2021lora")
-def plain_adapter_time(
+@formula(unit="s", source="hu2021lora")
+def adapter_time(
     lora_rank,
     adapted_gemms,
     gemm_inputs,
@@ -146,20 +137,13 @@ def plain_adapter_time(
     """Time of the adapters of one layer, by resource and phase."""
     machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
     shares = adapter_shares(adapted_gemms, lora_rank, gemm_inputs, gemm_outputs, microbatch_tokens, *machine)
-    return total(shares, "gemm_kernel")
+    return total(shares, "product")
 
 
-@alternative(of="adapter_flops", by="mixer", label=NONE, unit="1", source="hu2021lora")
-def plain_adapter_flops(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens):
+@formula(unit="1", source="hu2021lora")
+def adapter_flops(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens):
     """FLOPs of the adapters of one layer in each phase."""
-    return 2 * microbatch_tokens * lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")
-
-
-@alternative(of="adapter_traffic", by="mixer", label=NONE, unit="byte", source="hu2021lora")
-def plain_adapter_traffic(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens, activation_size):
-    """Memory traffic of the adapters of one layer, by phase."""
-    moved = adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs)
-    return microbatch_tokens * activation_size * total(moved, "gemm_kernel")
+    return 2 * microbatch_tokens * lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "product")
 
 
 @constraint(

@@ -12,9 +12,9 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import of_kinds, only, table, total
-from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
+from perfgrid.formulas.mixer_kinds import RECURRENT
+from perfgrid.formulas.transformer.layer_products import MIXER_COLUMNS, MIXER_ROWS, OF_ATTENTION
 
-from .adapters import adapted, adapter_elements, adapter_shares
 from .step_energy import energy_beside_core
 from .training import time_beside_core
 
@@ -77,10 +77,11 @@ def mixer_share(mixer_layers, attention_layers, layers):
 
 
 @of_hybrid("layer_gemms", "1", "nvidia2025nemotronh")
-def LABEL_layer_gemms(plain_layer_gemms, attention_share):
-    """How often each product runs in one layer, by gemm_kernel: those of attention in some; of latents so already."""
-    attention = only("gemm_kernel", "qkv", "attention_output")
-    return plain_layer_gemms * (1 - attention + attention_share * attention)
+def LABEL_layer_gemms(plain_layer_gemms, attention_share, mixer_share, mixer_inner_weights):
+    """How often each product runs in one layer, by product: of attention in some layers, of a mixer in some."""
+    attention, inner = only("product", *OF_ATTENTION), xp.where(mixer_inner_weights > 0, 1.0, 0.0)
+    mixer = only("product", "mixer_input", "mixer_output") + inner * only("product", "mixer_inner")
+    return plain_layer_gemms * (1 - attention + attention_share * attention) + mixer_share * mixer
 
 
 @of_hybrid("layer_streams", "1", "nvidia2025nemotronh")
@@ -153,44 +154,25 @@ def LABEL_rest_phase_energy(
     return rest + attention_share * (1 - unfused) * flash_energy + mixer_phase_energy
 
 
-# ---- a layer: communication of its first block ----------------------------------------------------------------------
-
-
-@of_hybrid("attention_column_time", "s", "shoeybi2019megatron")
-def LABEL_attention_column_time(plain_attention_column_time, attention_share, mixer_gemm_time, layer_mixer_gemms):
-    """Time of the products of attention and mixer whose inputs are gathered; by phase."""
-    output = only("mixer_product", "mixer_output")
-    mixer = total(total(mixer_gemm_time, "resource") * layer_mixer_gemms * (1 - output), "mixer_product")
-    return attention_share * plain_attention_column_time + mixer
-
-
-@of_hybrid("attention_row_time", "s", "shoeybi2019megatron")
-def LABEL_attention_row_time(plain_attention_row_time, attention_share, mixer_gemm_time, layer_mixer_gemms):
-    """Time of the products of attention and mixer whose results are added up; by phase."""
-    output = only("mixer_product", "mixer_output")
-    mixer = total(total(mixer_gemm_time, "resource") * layer_mixer_gemms * output, "mixer_product")
-    return attention_share * plain_attention_row_time + mixer
-
-
 # ---- a layer: work, parameters, activations -------------------------------------------------------------------------
 
 
-@alternative(of="recurrence_forward_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
-def LABEL_recurrence_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
-    """FLOPs per token of the recurrence itself, not of its chunks: decay NP, k v' 2NP, S'q 2NP for each head."""
-    return 5 * mixer_heads * mixer_key_dim * mixer_value_dim
-
-
-@alternative(of="recurrence_forward_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_delta_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
-    """FLOPs per token of the delta rule itself, not of its chunks: decay NP, S'k, k v' and S'q 2NP for each head."""
-    return 7 * mixer_heads * mixer_key_dim * mixer_value_dim
-
-
 @of_hybrid("core_forward_flops", "1", "shoeybi2019megatron")
-def LABEL_core_forward_flops(plain_core_forward_flops, attention_share, mixer_share, recurrence_forward_flops):
-    """FLOPs per token of the cores of one layer's forward pass: scores and context, or a recurrence, token by token."""
-    return attention_share * plain_core_forward_flops + mixer_share * recurrence_forward_flops
+def LABEL_core_forward_flops(
+    plain_core_forward_flops,
+    attention_share,
+    mixer_share,
+    recurrence_operations,
+    mixer_heads,
+    mixer_key_dim,
+    mixer_value_dim,
+):
+    """FLOPs per token of the cores of one layer's forward pass: scores and context, or a recurrence, token by token.
+
+    Those of the recurrence itself, not of its chunks.
+    """
+    recurrence = recurrence_operations * mixer_heads * mixer_key_dim * mixer_value_dim
+    return attention_share * plain_core_forward_flops + mixer_share * recurrence
 
 
 @of_hybrid("layer_forward_flops", "1", "shoeybi2019megatron")
@@ -270,36 +252,13 @@ def LABEL_named_attention_results(
 # ---- a layer: adapters ----------------------------------------------------------------------------------------------
 
 
-@of_hybrid("adapted_gemms", "1", "hu2021lora")
-def LABEL_adapted_gemms(plain_adapted_gemms, attention_share, ffn_free_layers, layers):
-    """How often products with an adapter run in one layer, by gemm_kernel: those of attention in some layers."""
-    attention = only("gemm_kernel", "qkv", "attention_output")
-    return plain_adapted_gemms * (attention_share * attention + (1 - ffn_free_layers / layers) * (1 - attention))
-
-
-@formula(unit="1", source="hu2021lora")
-def adapted_mixer_gemms(lora_rank, lora_targets, layer_mixer_gemms):
-    """How often products of a mixer with an adapter run in one layer, by mixer_product."""
-    output = only("mixer_product", "mixer_output")
-    return layer_mixer_gemms * adapted(lora_rank, lora_targets, first=1 - output, output=output)
-
-
-@of_hybrid("rank_adapter_parameters", "1", "hu2021lora")
-def LABEL_rank_adapter_parameters(
-    plain_rank_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs
-):
-    """Parameters of the adapters of one layer on one tensor-parallel rank: r(K + N) for each adapted matrix."""
-    mixer = total(adapted_mixer_gemms * (mixer_gemm_inputs + mixer_gemm_outputs), "mixer_product")
-    return plain_rank_adapter_parameters + lora_rank * mixer
-
-
 @of_hybrid("adapter_parameters", "1", "hu2021lora")
 def LABEL_adapter_parameters(
     plain_adapter_parameters,
     lora_rank,
-    adapted_mixer_gemms,
-    mixer_gemm_inputs,
-    mixer_gemm_outputs,
+    adapted_gemms,
+    gemm_inputs,
+    gemm_outputs,
     rank_mixer_key_heads,
     mixer_key_heads,
     mixer_key_dim,
@@ -310,55 +269,12 @@ def LABEL_adapter_parameters(
 
     Ranks that share a key head hold the same columns of queries and keys.
     """
-    input_product, output = (only("mixer_product", name) for name in ("mixer_input", "mixer_output"))
-    copied = 2 * (tp * rank_mixer_key_heads - mixer_key_heads) * mixer_key_dim * input_product
-    depth = mixer_gemm_inputs * (1 - output + tp * output)
-    columns = mixer_gemm_outputs * (tp * (1 - output) + output) - copied
-    of_layer = total(adapted_mixer_gemms * (depth + columns), "mixer_product")
+    columns, output, first = (only("product", *names) for names in (MIXER_COLUMNS, (MIXER_ROWS,), ("mixer_input",)))
+    copied = 2 * (tp * rank_mixer_key_heads - mixer_key_heads) * mixer_key_dim * first
+    by_columns = columns * (gemm_inputs + tp * gemm_outputs - copied)
+    by_rows = output * (tp * gemm_inputs + gemm_outputs)
+    of_layer = total(adapted_gemms * (by_columns + by_rows), "product")
     return plain_adapter_parameters + lora_rank * of_kinds(kind_layers, of_layer)
-
-
-@of_hybrid("adapter_time", "s", "hu2021lora")
-def LABEL_adapter_time(
-    plain_adapter_time,
-    lora_rank,
-    adapted_mixer_gemms,
-    mixer_gemm_inputs,
-    mixer_gemm_outputs,
-    microbatch_tokens,
-    activation_size,
-    unquantised_matrix_rate,
-    achieved_hbm_bandwidth,
-    launch_overhead,
-):
-    """Time of the adapters of one layer, by resource and phase."""
-    machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
-    products = (adapted_mixer_gemms, lora_rank, mixer_gemm_inputs, mixer_gemm_outputs)
-    return plain_adapter_time + total(adapter_shares(*products, microbatch_tokens, *machine), "mixer_product")
-
-
-@of_hybrid("adapter_flops", "1", "hu2021lora")
-def LABEL_adapter_flops(
-    plain_adapter_flops, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, microbatch_tokens
-):
-    """FLOPs of the adapters of one layer in each phase."""
-    mixer = total(adapted_mixer_gemms * (mixer_gemm_inputs + mixer_gemm_outputs), "mixer_product")
-    return plain_adapter_flops + 2 * microbatch_tokens * lora_rank * mixer
-
-
-@of_hybrid("adapter_traffic", "byte", "hu2021lora")
-def LABEL_adapter_traffic(
-    plain_adapter_traffic,
-    lora_rank,
-    adapted_mixer_gemms,
-    mixer_gemm_inputs,
-    mixer_gemm_outputs,
-    microbatch_tokens,
-    activation_size,
-):
-    """Memory traffic of the adapters of one layer, by phase."""
-    moved = adapted_mixer_gemms * adapter_elements(lora_rank, mixer_gemm_inputs, mixer_gemm_outputs)
-    return plain_adapter_traffic + microbatch_tokens * activation_size * total(moved, "mixer_product")
 
 
 # ---- what is possible -----------------------------------------------------------------------------------------------

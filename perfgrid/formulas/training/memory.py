@@ -33,7 +33,7 @@ def parameter_state_size(shard_weight_size, shard_held_gradient_size, shard_opti
 
 @formula(unit="byte", source="lepikhin2021gshard")
 def expert_parameter_state_size(expert_shard_weight_size, expert_shard_held_gradient_size, expert_shard_optimizer_size):
-    """Bytes per parameter of routed experts, which have replicas of their own."""
+    """Bytes per parameter of routed experts, which have replicas of their own: weight + gradient + optimizer state."""
     return expert_shard_weight_size + expert_shard_held_gradient_size + expert_shard_optimizer_size
 
 
@@ -115,7 +115,7 @@ def recomputed_activations(
     latents_dropped,
     unfused,
 ):
-    """Activations of the one layer that is being recomputed, as far as it is."""
+    """Activations of the one layer that is being recomputed: repetitions·bytes, of its core and of the rest of it."""
     parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
     return repeated_activations(*parts, layer_recomputed, core_recomputed, latents_dropped, unfused)
 
@@ -144,7 +144,7 @@ def working_memory(kind_layers, recomputed_activations, layers_in_transit, layer
 # ---- a device -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="byte", source="rajbhandari2020zero")
+@formula(unit="byte", source="rajbhandari2020zero", where="section 3.1")
 def state_memory_by_stage(
     parameters_by_stage,
     adapter_parameters_by_stage,
@@ -155,7 +155,11 @@ def state_memory_by_stage(
     expert_parameters_by_stage,
     expert_parameter_state_size,
 ):
-    """Weights, and gradients and optimizer state of those that are trained, of one device of each stage, by stage."""
+    """Weights, and gradients and optimizer state of those that are trained, of one device of each stage, by stage.
+
+    N·(bytes of a weight + gradient + optimizer state), each over the ranks that shard it; 2 + 2 + 12 bytes for mixed
+    precision with Adam, unsharded.
+    """
     weights = (parameters_by_stage + adapter_parameters_by_stage) * shard_weight_size
     trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
     states = trained * (shard_held_gradient_size + shard_optimizer_size)
@@ -197,7 +201,7 @@ def activation_memory_by_stage(
     layer_activations,
     outer_activations_by_stage,
 ):
-    """Activations of one device of each stage, by stage."""
+    """Activations of one device of each stage, by stage: in flight·layers·bytes of a layer, and those of its ends."""
     layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
     return layer_activations_by_stage(*layers, layer_activations) + outer_activations_by_stage
 

@@ -8,7 +8,7 @@ the host while the next one computes and return one layer ahead of the backward 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, of_kinds
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.parallelism.tensor_parallel import exposed_in_parts
 
 FORMULAS = by_label(
@@ -87,7 +87,7 @@ def optimizer_exposed_offload_time(
     host_optimizer_time,
     gradient_buckets,
     dp_overlap,
-    kind_layers_by_stage,
+    first_stage_kind_layers,
     layer_backward_hiding_time,
 ):
     """Time of one step that waits for the host: gradients that the backward pass does not hide, and the step there.
@@ -96,7 +96,7 @@ def optimizer_exposed_offload_time(
     """
     gradients = state_parameters * reduced_gradient_size / usable_host_bandwidth
     weights = state_parameters * gathered_weight_size / usable_host_bandwidth
-    hidden = dp_overlap * of_kinds(at(kind_layers_by_stage, stage="first"), layer_backward_hiding_time)
+    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_hiding_time)
     return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
 
 

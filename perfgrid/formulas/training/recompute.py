@@ -95,41 +95,47 @@ def latents_recomputed(recompute_latents, latent_attention, layer_recomputed):
 
 @formula(unit="1", source="nvidia2026recompute")
 def recomputed_streams(
-    recompute_norms, layer_recomputed, activation_function_recomputed, latents_recomputed, layer_streams
+    recompute_norms, recompute_activation_function, recompute_latents, latent_attention, layer_recomputed, layer_streams
 ):
     """How often each streaming kernel of single modules runs again in one layer, by stream_kernel; experts apart."""
-    repeated = table(
+    function, latents = (
+        xp.where(recompute_activation_function, 1.0, 0.0),
+        xp.where(recompute_latents, latent_attention, 0),
+    )
+    dropped = table(
         "stream_kernel",
-        norm=xp.where(recompute_norms, 1 - layer_recomputed, 0.0),
+        norm=xp.where(recompute_norms, 1.0, 0.0),
         residual=0.0,
-        activation=activation_function_recomputed,
-        shared_activation=activation_function_recomputed,
-        latent_norm=latents_recomputed,
-        rotary=latents_recomputed,
+        activation=function,
+        shared_activation=function,
+        latent_norm=latents,
+        rotary=latents,
         softmax=0.0,
         embedding=0.0,
         loss=0.0,
         bias=0.0,
         ffn_bias=0.0,
     )
-    return repeated * layer_streams
-
-
-@formula(unit="s", source="nvidia2026recompute")
-def expert_recompute_time(expert_stream_time, layer_expert_streams, activation_function_recomputed):
-    """Time to compute the activation function of routed experts of one layer again, by resource."""
-    functions = at(expert_stream_time * layer_expert_streams, expert_stream_kernel="expert_activation")
-    return activation_function_recomputed * at(functions, phase="forward")
+    return dropped * (1 - layer_recomputed) * layer_streams
 
 
 @formula(unit="s", source="nvidia2026recompute")
 def module_recompute_time(
-    gemm_time, latent_gemms, latents_recomputed, stream_time, recomputed_streams, expert_recompute_time
+    gemm_time,
+    latent_gemms,
+    latents_recomputed,
+    stream_time,
+    recomputed_streams,
+    expert_stream_time,
+    layer_expert_streams,
+    activation_function_recomputed,
 ):
     """Time to compute the outputs of single modules of one layer again, by resource."""
+    functions = at(expert_stream_time * layer_expert_streams, phase="forward", expert_stream_kernel="expert_activation")
     products = at(gemm_time, phase="forward") * latent_gemms * latents_recomputed
     streams = at(stream_time, phase="forward") * recomputed_streams
-    return total(products, "gemm_kernel") + total(streams, "stream_kernel") + expert_recompute_time
+    again = total(products, "product") + total(streams, "stream_kernel")
+    return again + activation_function_recomputed * functions
 
 
 # ---- the least recomputation that fits ------------------------------------------------------------------------------
@@ -200,21 +206,20 @@ def mode_memory(
     return mode_stage_memory + of_layers + steady_working_memory + reserved_memory
 
 
-@formula(unit="1", source="nvidia2026recompute")
-def full_layers_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
+def full_share(stage_memory, memory, capacity, stage_layers):
     """Part of the layers of a stage that is recomputed whole, the others selectively, so that just all of it fits.
 
     Whole layers are counted; the space in which one of them is repeated is needed however few there are.
     """
-    kept, dropped = (at(mode_stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
-    room = hbm_capacity - (at(mode_memory, recompute_mode="full") - dropped)
+    kept, dropped = (at(stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
+    room = capacity - (at(memory, recompute_mode="full") - dropped)
     frees = kept > dropped  # not where activations lie in host memory: then all layers or none
-    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, hbm_capacity), 1.0)
+    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, capacity), 1.0)
     return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
 
 
 @formula(unit="1", source="nvidia2026recompute")
-def mode_share(mode_memory, hbm_capacity, full_layers_share):
+def mode_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
     """Part of the layers in each mode with the least recomputation whose memory fits, by recompute_mode.
 
     Nothing or the attention core of all layers where that fits, otherwise as many whole layers as must be; all where
@@ -223,7 +228,7 @@ def mode_share(mode_memory, hbm_capacity, full_layers_share):
     fits = xp.where(mode_memory <= hbm_capacity, 1.0, 0.0)
     none = at(fits, recompute_mode="none")
     selective = (1 - none) * at(fits, recompute_mode="selective")
-    full = (1 - none - selective) * full_layers_share
+    full = (1 - none - selective) * full_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers)
     return table("recompute_mode", none=none, selective=1 - none - full, full=full)
 
 

@@ -1,48 +1,15 @@
-"""The recurrent mixer of one layer in training: its products with weights, kernels, energy and kept activations.
+"""The recurrent mixer of one layer in training: its kernels, energy and kept activations.
 
-The kernels of the recurrence, convolution and gated norm are those of `mixers`; products with weights are tiled as all
-others (`gemm`). How many layers have a mixer: `hybrids`.
+The kernels of the recurrence, convolution and gated norm are those of `mixers`; products with weights are among those
+of `layer_products`. How many layers have a mixer: `hybrids`.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import only, total
 from perfgrid.formulas.kernels.energy import streamed
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE
-
-# ---- products of a mixer with weights (see `gemm` for what is made of their shapes) ---------------------------------
-
-
-@formula(unit="1", source="dao2024mamba2")
-def mixer_gemm_outputs(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim, hidden_size):
-    """Output columns of each forward product of a mixer on one rank, by mixer_product.
-
-    Those of low rank make decays and gates, side by side: H(N + P).
-    """
-    inner = rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
-    return table("mixer_product", mixer_input=mixer_input_columns, mixer_inner=inner, mixer_output=hidden_size)
-
-
-@formula(unit="1", source="dao2024mamba2")
-def mixer_gemm_inputs(hidden_size, gate_rank, mixer_output_rows):
-    """Depth of each forward product of a mixer on one rank, by mixer_product; at least one where it is absent."""
-    inner = xp.maximum(gate_rank, 1.0)
-    return table("mixer_product", mixer_input=hidden_size, mixer_inner=inner, mixer_output=mixer_output_rows)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def mixer_gemm_tokens(microbatch_tokens):
-    """Tokens that each product of a mixer sees on one rank: all, whose heads the ranks split."""
-    return 1.0 * microbatch_tokens
-
-
-@formula(unit="1", source="dao2024mamba2")
-def layer_mixer_gemms(mixer_share, mixer_inner_weights):
-    """How often each product of a mixer runs in one layer, by mixer_product."""
-    inner = xp.where(mixer_inner_weights > 0, 1.0, 0.0)
-    return mixer_share * table("mixer_product", mixer_input=1.0, mixer_inner=inner, mixer_output=1.0)
-
 
 # ---- kernels of a mixer ---------------------------------------------------------------------------------------------
 
@@ -69,50 +36,39 @@ def mixer_recurrence_time(
     )
 
 
-@formula(unit="byte", source="dao2024mamba2")
-def mixer_stream_phase_traffic(mixer_stream_traffic, computed_phases):
-    """Memory traffic of convolution and gated norm, by phase: a pass each for results and both gradients."""
-    return mixer_stream_traffic * computed_phases
-
-
 @formula(unit="s", source="dao2024mamba2")
-def mixer_stream_time(
-    mixer_stream_phase_traffic, mixer_stream_passes, computed_phases, achieved_hbm_bandwidth, launch_overhead
-):
+def mixer_stream_time(mixer_stream_traffic, mixer_streams, computed_phases, achieved_hbm_bandwidth, launch_overhead):
     """Time of convolution and gated norm, by resource and phase."""
     return roofline_shares(
-        hbm=mixer_stream_phase_traffic / achieved_hbm_bandwidth,
-        launch=total(mixer_stream_passes, "mixer_stream") * computed_phases * launch_overhead,
+        hbm=mixer_stream_traffic * computed_phases / achieved_hbm_bandwidth,
+        launch=mixer_streams * computed_phases * launch_overhead,
     )
 
 
 @formula(unit="s", source="yang2024fla")
-def mixer_busy_time(mixer_gemm_time, layer_mixer_gemms, mixer_recurrence_time, mixer_stream_time, mixer_share):
-    """Kernel time of the mixer of one layer, by resource and phase."""
-    recurrence = total(mixer_recurrence_time, "mixer_kernel")
-    return total(mixer_gemm_time * layer_mixer_gemms, "mixer_product") + mixer_share * (recurrence + mixer_stream_time)
+def mixer_busy_time(mixer_recurrence_time, mixer_stream_time, mixer_share):
+    """Kernel time of the mixer of one layer without its products with weights, by resource and phase."""
+    return mixer_share * (total(mixer_recurrence_time, "mixer_kernel") + mixer_stream_time)
 
 
 @formula(unit="J", source="hong2010power")
 def mixer_phase_energy(
     mixer_share,
-    mixer_gemm_pass_energy,
-    layer_mixer_gemms,
     mixer_core_passes,
     mixer_core_flops,
     mixer_core_traffic,
-    mixer_stream_phase_traffic,
+    mixer_stream_traffic,
+    computed_phases,
     unquantised_format_energy,
     half_precision_operation_energy,
     crossing_byte_energy,
     memory_access_energy,
 ):
-    """Energy of the mixer of one layer, by resource and phase."""
+    """Energy of the mixer of one layer without its products with weights, by resource and phase."""
     flops = total(mixer_core_passes * mixer_core_flops, "mixer_kernel")
-    traffic = total(mixer_core_passes * mixer_core_traffic, "mixer_kernel") + mixer_stream_phase_traffic
+    traffic = total(mixer_core_passes * mixer_core_traffic, "mixer_kernel") + mixer_stream_traffic * computed_phases
     arithmetic = flops * unquantised_format_energy * half_precision_operation_energy
-    products = total(mixer_gemm_pass_energy * layer_mixer_gemms, "mixer_product")
-    return products + mixer_share * streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
+    return mixer_share * streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 # ---- activations of a mixer -----------------------------------------------------------------------------------------

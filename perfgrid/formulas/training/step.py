@@ -107,7 +107,7 @@ def DIRECTION_time(
 
 @formula(unit="1", source="rajbhandari2020zero")
 def state_parameters(stage_trained_parameters, shard, stage_expert_parameters, expert_shard, state_copies):
-    """Trained parameters of the fullest stage whose optimizer state one rank has."""
+    """Trained parameters of the fullest stage whose optimizer state one rank has: N/q + N(experts)/q(experts)."""
     return (stage_trained_parameters / shard + stage_expert_parameters / expert_shard) / state_copies
 
 
@@ -115,20 +115,27 @@ def state_parameters(stage_trained_parameters, shard, stage_expert_parameters, e
 def clearing_traffic(
     stage_trained_parameters, shard_gradient_size, stage_expert_parameters, expert_shard_gradient_size
 ):
-    """Bytes written to clear the accumulated gradients that one rank holds."""
+    """Bytes written to clear the accumulated gradients that one rank holds: parameters times bytes of a gradient."""
     return stage_trained_parameters * shard_gradient_size + stage_expert_parameters * expert_shard_gradient_size
 
 
 @formula(unit="s", source="kingma2015adam")
 def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_device_optimizer, achieved_hbm_bandwidth):
-    """Time of the optimizer step on the fullest stage: traffic of this rank's part of the state, and clearing."""
+    """Time of the optimizer step on the fullest stage: (parameters·bytes + bytes cleared) / bandwidth.
+
+    The bytes are those of this rank's part of the state. Valid for element-wise optimizers, which wait for memory.
+    """
     step = on_device_optimizer * state_parameters * optimizer_traffic
     return (step + clearing_traffic) / achieved_hbm_bandwidth
 
 
 @formula(unit="s", source="sinha2022variability")
 def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_time):
-    """Time that all devices wait per step because the slowest of them sets the pace of the pipelines."""
+    """Time that all devices wait per step because the slowest of them sets the pace.
+
+    delay·(m·t(slowest stage) + bubble). Valid where the pipelines end a step together and
+    devices keep their speed for a step or longer.
+    """
     return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
 
 
@@ -165,8 +172,9 @@ def step_time(
 ):
     """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
 
-    What layers wait for (tensor, context and expert parallelism) is in the pace already. Valid for synchronous
-    training: all ranks end a step before any begins the next.
+    m·t(slowest stage) + bubble + stragglers + exposed transfers, reductions and offloads + optimizer + gap. What layers
+    wait for (tensor, context and expert parallelism) is in the pace already. Valid for synchronous training: all ranks
+    end a step before any begins the next.
     """
     pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
     waits = exposed_pp_time + exposed_dp_time + exposed_tied_time

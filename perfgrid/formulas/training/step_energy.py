@@ -10,6 +10,7 @@ from perfgrid.formulas.hardware.power import boost
 from perfgrid.formulas.kernels.energy import ON_CHIP, streamed
 from perfgrid.formulas.mixer_kinds import NONE
 
+from .adapters import adapter_elements
 from .token_prediction import INPUTS
 
 ENERGIES = (
@@ -45,9 +46,9 @@ def energy_beside_core(
 ):
     """Energy of one layer without its attention core, by resource and phase."""
     return (
-        total(gemm_pass_energy * layer_gemms, "gemm_kernel")
+        total(gemm_pass_energy * layer_gemms, "product")
         + total(stream_energy * layer_streams, "stream_kernel")
-        + total(grouped_pass_energy * layer_grouped_gemms, "grouped_gemm_kernel")
+        + total(grouped_pass_energy * layer_grouped_gemms, "expert_product")
         + total(expert_stream_energy * layer_expert_streams, "expert_stream_kernel")
         + cast_energy
         + adapter_energy
@@ -78,7 +79,12 @@ def plain_rest_phase_energy(
 @formula(unit="J", source="hu2021lora")
 def adapter_energy(
     adapter_flops,
-    adapter_traffic,
+    lora_rank,
+    adapted_gemms,
+    gemm_inputs,
+    gemm_outputs,
+    microbatch_tokens,
+    activation_size,
     unquantised_format_energy,
     half_precision_operation_energy,
     crossing_byte_energy,
@@ -86,7 +92,9 @@ def adapter_energy(
 ):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
-    return streamed(adapter_traffic, crossing_byte_energy, memory_access_energy, arithmetic)
+    moved = total(adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs), "product")
+    traffic = microbatch_tokens * activation_size * moved
+    return streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 @formula(unit="J", source="nvidia2026recompute")
@@ -104,7 +112,7 @@ def module_recompute_energy(
     experts = at(expert_stream_energy * layer_expert_streams, phase="forward", expert_stream_kernel="expert_activation")
     products = at(gemm_energy, phase="forward") * latent_gemms * latents_recomputed
     streams = at(stream_energy, phase="forward") * recomputed_streams
-    again = total(products, "gemm_kernel") + total(streams, "stream_kernel")
+    again = total(products, "product") + total(streams, "stream_kernel")
     return again + activation_function_recomputed * experts
 
 
@@ -119,7 +127,7 @@ def layer_energy(core_phase_energy, rest_phase_energy, core_recomputed, layer_re
 @formula(unit="J", source="hong2010power")
 def head_energy(gemm_pass_energy, stream_energy):
     """Energy of final norm, output head and loss for one microbatch on one rank, by resource."""
-    products = total(gemm_pass_energy * only("gemm_kernel", "logits"), "gemm_kernel")
+    products = total(gemm_pass_energy * only("product", "logits"), "product")
     streams = total(stream_energy * only("stream_kernel", "norm", "loss"), "stream_kernel")
     return total(products + streams, "phase")
 
@@ -127,7 +135,7 @@ def head_energy(gemm_pass_energy, stream_energy):
 @formula(unit="J", source="deepseek2024v3")
 def mtp_energy(gemm_pass_energy, stream_energy):
     """Energy of one prediction module for one microbatch on one rank, layer, embedding and head apart, by resource."""
-    projection = at(gemm_pass_energy, gemm_kernel="mtp_projection")
+    projection = at(gemm_pass_energy, product="mtp_projection")
     return total(projection + INPUTS * at(stream_energy, stream_kernel="norm"), "phase")
 
 

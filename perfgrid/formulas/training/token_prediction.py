@@ -17,7 +17,7 @@ INPUTS = 2.0  # of the projection: hidden state and embedding
 
 def module_kernels(layer, embedding, gemm_time, stream_time):
     """Kernel time for one microbatch, the head apart: layer, embedding, projection and the norms of its inputs."""
-    projection = at(gemm_time, gemm_kernel="mtp_projection")
+    projection = at(gemm_time, product="mtp_projection")
     norms = INPUTS * total(stream_time * only("stream_kernel", "norm"), "stream_kernel")
     return layer + embedding + projection + norms
 

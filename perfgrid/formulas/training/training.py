@@ -56,7 +56,7 @@ def plain_core_busy_time(core_product_time, core_kernels, stream_time, core_stre
 def time_beside_core(gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time):
     """Time of one layer without its attention core, by resource and phase."""
     return (
-        total(gemm_time * layer_gemms, "gemm_kernel")
+        total(gemm_time * layer_gemms, "product")
         + total(stream_time * layer_streams, "stream_kernel")
         + cast_time
         + adapter_time
@@ -100,7 +100,7 @@ def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, last_kind, 
 
     With it that of modules which predict further tokens.
     """
-    products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
+    products = total(gemm_time * only("product", "logits"), "product")
     own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
     modules = module_kernels(of_kinds(last_kind, layer_phase_time), embedding_phase_time, gemm_time, stream_time)
     return head_passes * own + mtp_layers * modules
@@ -114,7 +114,7 @@ def embedding_phase_time(stream_time):
 
 @formula(unit="s", source="guo2025")
 def layer_busy_time(layer_phase_time, layer_recompute_time):
-    """Kernel time of one layer and microbatch, forward, backward and recomputed, by resource."""
+    """Kernel time of one layer and microbatch, by resource: that of all phases and of what is computed again."""
     return total(layer_phase_time, "phase") + layer_recompute_time
 
 
@@ -132,7 +132,7 @@ def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time):
 
 @formula(unit="s", source="guo2025", family=PARTS)
 def PART_time(PART_busy_time, PART_forward_exposed_time, PART_backward_exposed_time):
-    """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for.
+    """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for (sum of both).
 
     Valid for kernels that run one after the other: on one stream, beside collectives only.
     """
@@ -146,7 +146,10 @@ def layer_DIRECTION_exposed_time(
     layer_DIRECTION_exposed_ep_time,
     layer_DIRECTION_exposed_host_time,
 ):
-    """Communication and launches that one layer's DIRECTION pass waits for, for one microbatch."""
+    """Communication and launches that one layer's DIRECTION pass waits for, for one microbatch: TP + CP + EP + host.
+
+    Valid where the four waits follow each other: none hides behind another.
+    """
     waits = layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
     return waits + layer_DIRECTION_exposed_host_time
 
@@ -190,13 +193,13 @@ def head_recompute_kernel_time(mtp_kind_layers, layer_recompute_kernel_time):
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
 def PART_forward_time(PART_forward_kernel_time, PART_forward_exposed_time):
-    """Forward time of the PART for one microbatch."""
+    """Forward time of the PART for one microbatch: kernels and exposed waits."""
     return PART_forward_kernel_time + PART_forward_exposed_time
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
 def PART_backward_time(PART_time, PART_forward_time):
-    """Backward time of the PART for one microbatch, recomputation included."""
+    """Backward time of the PART for one microbatch, recomputation included: all of it less the forward time."""
     return PART_time - PART_forward_time
 
 

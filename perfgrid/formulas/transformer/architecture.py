@@ -143,9 +143,9 @@ def model_flops_per_step(model_flops_per_token, tokens_per_step):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_query_width(query_width, tp):
+def rank_query_width(heads, query_head_width, tp):
     """Width of the queries of one tensor-parallel rank: one of tp equal parts."""
-    return query_width / tp
+    return heads * query_head_width / tp
 
 
 @formula(unit="1", source="nvidia2026megatroncore")

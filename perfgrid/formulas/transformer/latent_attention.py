@@ -70,8 +70,8 @@ def rank_qkv_width(
 
 @alternative(of="latent_gemms", by="mixer", label=NONE, unit="1", source="deepseek2024v2")
 def plain_latent_gemms(latent_attention, compressed_queries):
-    """How often the projections up from latents run in one layer, by gemm_kernel."""
-    queries, keys = only("gemm_kernel", "query_up"), only("gemm_kernel", "key_value_up")
+    """How often the projections up from latents run in one layer, by product."""
+    queries, keys = only("product", "query_up"), only("product", "key_up")
     return compressed_queries * queries + latent_attention * keys
 
 

@@ -22,13 +22,10 @@ FORMULAS = synonyms(
             *("kind_has_experts", "1", "dai2024deepseekmoe"),
             "How often each product of experts runs in one layer.",
         ),
-        **{
-            f"{product}_operand_size": (
-                *("operand_size", "byte", "micikevicius2022fp8"),
-                "Bytes of one operand element of these products.",
-            )
-            for product in ("grouped", "mixer_gemm")
-        },
+        "grouped_operand_size": (
+            *("operand_size", "byte", "micikevicius2022fp8"),
+            "Bytes of one operand element of these products.",
+        ),
     }
 )
 
@@ -41,9 +38,9 @@ def largest_expert_load(experts, experts_per_token, ep):
     return xp.maximum(xp.minimum(ep, experts / xp.maximum(experts_per_token, 1.0)), 1.0)
 
 
-@formula(unit="1", source="fedus2022switch")
+@formula(unit="1", source="fedus2022switch", where="equation 3")
 def expert_load(expert_imbalance, capacity_factor, experts, experts_per_token, ep):
-    """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it (eq. 3)."""
+    """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it."""
     most = xp.maximum(experts / xp.maximum(experts_per_token, 1.0), 1.0)
     padded = xp.minimum(capacity_factor, most)
     uneven = xp.minimum(expert_imbalance, largest_expert_load(experts, experts_per_token, ep))
@@ -99,21 +96,15 @@ def grouped_tokens(rank_expert_rows, grouped_batch, shared_tile_rows, dies):
 
 @formula(unit="1", source="shazeer2020glu")
 def grouped_outputs(expert_width, rank_expert_ffn_size, ffn_input_matrices):
-    """Output columns of each expert's forward product on one rank, by grouped_gemm_kernel."""
+    """Output columns of each expert's forward product on one rank, by expert_product."""
     up = xp.maximum(rank_expert_ffn_size, 1.0) * ffn_input_matrices
-    return table("grouped_gemm_kernel", expert_up=up, expert_down=expert_width)
+    return table("expert_product", expert_up=up, expert_down=expert_width)
 
 
 @formula(unit="1", source="shazeer2020glu")
 def grouped_inputs(expert_width, rank_expert_ffn_size):
-    """Depth of each expert's forward product on one rank, by grouped_gemm_kernel."""
-    return table("grouped_gemm_kernel", expert_up=expert_width, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
-
-
-@formula(unit="FLOP/s", source="stas2025ml")
-def mixer_gemm_matrix_rate(matrix_rate, library_efficiency):
-    """Rate that large products of recurrent mixers reach."""
-    return library_efficiency * matrix_rate
+    """Depth of each expert's forward product on one rank, by expert_product."""
+    return table("expert_product", expert_up=expert_width, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
 
 
 @formula(unit="FLOP/s", source="gale2023megablocks")
@@ -208,7 +199,7 @@ def expert_busy_time(
 ):
     """Kernel time of routing and routed experts of one layer, by resource and phase."""
     return (
-        total(grouped_time * layer_grouped_gemms, "grouped_gemm_kernel")
+        total(grouped_time * layer_grouped_gemms, "expert_product")
         + total(expert_stream_time * layer_expert_streams, "expert_stream_kernel")
         + kind_has_experts * expert_cast_time
     )
