@@ -11,7 +11,7 @@ from perfgrid.analysis.timeline import dataset
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.formulas import INNER
-from perfgrid.validation.anatomy import FAR, Category, main, passes_of, profiles
+from tools.validation.anatomy import FAR, Category, main, passes_of, profiles
 
 KERNELS_BY = ("gemm_kernel", "attention_kernel", "stream_kernel", "grouped_gemm_kernel", "expert_stream_kernel")
 

@@ -61,6 +61,6 @@ def compare_command(
     for line in outcome_lines(found):
         out.print(line)
     if not found.intervals and not found.same:
-        from .validate import serving_note
+        from perfgrid.analysis.published_errors import serving_note
 
         out.print(serving_note())

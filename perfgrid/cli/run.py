@@ -151,7 +151,7 @@ def _report(
     if winners is not None and choice is not None:
         print_winners(study, winners, choice, listed)
         if study.file.workload == "inference":
-            from .validate import serving_note
+            from perfgrid.analysis.published_errors import serving_note
 
             out.print(serving_note())
     elif choice is not None:

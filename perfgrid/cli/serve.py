@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from perfgrid.analysis.published_errors import serving_note
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
@@ -40,7 +41,6 @@ from .options import (
     Wide,
 )
 from .saving import Target
-from .validate import serving_note
 
 
 def serve_command(

@@ -27,7 +27,6 @@ from .measurements.measured import Measured
 from .tables import rows, shares
 
 SHIPPED = Path(__file__).with_name("records")
-SERVING = Path(__file__).with_name("serving")  # closed loops: validated on their own (`closed_loops`)
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
 LOGS = (".log", ".out", ".txt", ".json", ".json.gz")  # endings of files that may hold measurements
 SHARES = {  # how independent of the model a record is
@@ -344,7 +343,7 @@ class Problem:
 
 def records_release() -> str:
     """Version of the shipped records, with a hash of their files, such as 2026.11+1f0c9a2b."""
-    folders = [SHIPPED.parent / name for name in ("records", "serving", "unseen")]
+    folders = [SHIPPED.parent / name for name in ("records", "unseen")]
     return release(
         SHIPPED.parent, [f for folder in folders for f in folder.iterdir() if f.suffix in (".jsonl", ".csv", ".toml")]
     )

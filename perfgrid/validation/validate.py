@@ -34,7 +34,6 @@ from .stacks import guessed, with_guess
 
 FITS = ("fits_memory", "prefill_pool_fits_memory", "decode_pool_fits_memory")
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
-RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
 
 
 @dataclass

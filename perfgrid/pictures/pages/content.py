@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from perfgrid.analysis.best import best
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.number_text import UNITS, label_text, number
 from perfgrid.analysis.prediction_intervals import has_interval
+from perfgrid.analysis.published_errors import published_errors
 from perfgrid.analysis.story_text import as_data, elasticity_line
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
@@ -232,7 +232,7 @@ def _assumptions(result: xr.Dataset) -> list[dict[str, str]]:
 
 def accuracy(result: xr.Dataset) -> dict[str, Any]:
     """How far predictions of this workload are from published measurements, by share of records."""
-    shares = json.loads(files("perfgrid").joinpath("validation/accuracy.json").read_text(encoding="utf-8"))["shares"]
+    shares = published_errors()
     workload, words = workload_of(result), {"blind": "new to the model", "fitted": "used to fit constants"}
     rows = []
     for share, meaning in words.items():

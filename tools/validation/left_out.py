@@ -1,6 +1,6 @@
-"""``python -m perfgrid.validation.left_out``: errors of training steps by constants fitted without their unit.
+"""``python -m tools.validation.left_out``: errors of training steps by constants fitted without their unit.
 
-A unit is a source on one cluster with one release of the software (`units`). Units with fitted records take
+A unit is a source on one cluster with one release of the software (`dependent`). Units with fitted records take
 part in the joint fit (`joint`) and are predicted by the fit without them; the others by the catalog. Sources weigh
 equally. A row that is not predicted counts as an error of REFUSED.
 """
@@ -22,18 +22,18 @@ from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
+from perfgrid.validation.baseline import work_of
+from perfgrid.validation.calibration import DEFAULTS
+from perfgrid.validation.design import Designs, Row, designs
+from perfgrid.validation.fastest import WHOLE, column, settled, violated
+from perfgrid.validation.groups import part_of
+from perfgrid.validation.quantities import FORMULAS
+from perfgrid.validation.schema import SHIPPED, UNSEEN, Record, data, read_records
+from perfgrid.validation.validate import CALIBRATED
 
-from .baseline import rates_of_others, work_of
-from .calibration import DEFAULTS
-from .design import Designs, Row, designs
-from .fastest import WHOLE, column, settled, violated
-from .groups import part_of
+from .dependent import unit_of
 from .joint import Fitted, Joint, constants_of, joint_fit, source_weights, without
-from .metrics import equal_weights, weighted_quantile
-from .quantities import FORMULAS
-from .schema import SHIPPED, UNSEEN, Record, data, read_records
-from .units import unit_of
-from .validate import CALIBRATED
+from .weights import equal_weights, rates_of_others, weighted_quantile
 
 STEPS = Path(__file__).with_name("left_out_steps.txt")  # records of 2026-11-24 and MLPerf Training 3.0 to 5.1
 REFUSED = 1.0  # error of a row that is not predicted
@@ -249,7 +249,7 @@ def show(found: LeftOut) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, leave out each unit in turn, and print the errors."""
-    parser = ArgumentParser(prog="python -m perfgrid.validation.left_out", description="Errors of left-out units.")
+    parser = ArgumentParser(prog="python -m tools.validation.left_out", description="Errors of left-out units.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write tables, constants and rows")
     options = parser.parse_args(arguments)
     found = left_out([r for r in read_records([SHIPPED, UNSEEN])[0] if r.id in frozen()])

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .schema import Record, data
+from perfgrid.validation.schema import Record, data
 
-TABLES = ("python -m perfgrid.validation", "python -m perfgrid.validation.left_out")  # what makes each table
+TABLES = ("python -m tools.validation", "python -m tools.validation.left_out")  # what makes each table
 END = "<!-- end of table -->"
 KINDS = {
     "training": "training step",

@@ -20,10 +20,10 @@ import numpy as np
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.validation.calibration import NOISE, STEP, Constant, Model, damped
 
-from .calibration import NOISE, STEP, Constant, Model, damped
-from .metrics import equal_weights
-from .schema import data
+from . import data
+from .weights import equal_weights
 
 SOURCE_ROWS = 5.0  # independent rows that a source counts as: most of an error is shared by its rows
 MOVED = 0.01  # change of an error beyond which it is evaluated again

@@ -1,4 +1,4 @@
-"""``python -m perfgrid.validation.closed_loops``: first tokens and times per token of closed loops of clients.
+"""``python -m tools.validation.closed_loops``: first tokens and times per token of closed loops of clients.
 
 Errors are ln(predicted / measured): the median and 90th percentile of magnitudes, and the median with sign; in all, for
 rows that no version or no warm-up makes hard to trust, and by cell, with those of aiconfigurator on the same rows
@@ -20,13 +20,13 @@ import pandas as pd
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
+from perfgrid.validation.groups import Prediction
+from perfgrid.validation.validate import validate
 
-from .groups import Prediction
-from .schema import SERVING
-from .validate import validate
+from . import FOLDER, SERVING
 
 Rows = Any  # a table of pandas, with columns as attributes
-PEER = Path(__file__).with_name("serving_peer.csv")
+PEER = FOLDER / "serving_peer.csv"
 FIRST, LATER = "time_to_first_token", "time_per_output_token"
 CELL = ["model", "device", "software", "weights"]
 TWIN = [*CELL, "devices", "tp", "dp", "ep", "prompt", "output", "clients"]
@@ -142,9 +142,7 @@ def _size(error: Rows) -> str:
 
 def main() -> None:
     """Print all tables, of record files or of those that are shipped."""
-    parser = ArgumentParser(
-        prog="python -m perfgrid.validation.closed_loops", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = ArgumentParser(prog="python -m tools.validation.closed_loops", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     given, catalog = parser.parse_args(), load_catalog()
     rows = frame(validate(given.files or SERVING, catalog=catalog).predictions)

@@ -1,4 +1,4 @@
-"""``python -m perfgrid.validation.anatomy [PROFILE ...]``: published profiles of a step beside what is predicted.
+"""``python -m tools.validation.anatomy [PROFILE ...]``: published profiles of a step beside what is predicted.
 
 Each profile of profiles.toml is a configuration, as a study, with measured seconds by category. Predicted are the parts
 of `step_anatomy`, passes of a pipeline as its schedule plays them, or outputs of the study.
@@ -27,7 +27,7 @@ from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.study.study import Study
 
-from .schema import data
+from . import data
 
 ALONE = {  # kinds of a timeline's events -> what a pass without a partner is called
     "forward": "forward alone",
@@ -180,7 +180,7 @@ def show(profile: Profile) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print profiles."""
-    parser = ArgumentParser(prog="python -m perfgrid.validation.anatomy", description="Profiles of a step by category.")
+    parser = ArgumentParser(prog="python -m tools.validation.anatomy", description="Profiles of a step by category.")
     known = [about["name"] for about in data("profiles")["profile"]]
     parser.add_argument("profile", nargs="*", help=f"by default all: {', '.join(known)}")
     try:

@@ -1,6 +1,6 @@
 """Measure an NVIDIA device with PyTorch: what kernels, launches, streams and training steps take under its power limit.
 
-``python -m benchmarks.probe FILE.jsonl [PART ...]`` writes one JSON object per measurement. It needs
+``python -m tools.probe FILE.jsonl [PART ...]`` writes one JSON object per measurement. It needs
 PyTorch and pynvml, changes no setting of the device, and takes about four minutes. Parts:
 
 products     matrix products in 16 and 8 bits, alone after a rest and sustained, with clock and power

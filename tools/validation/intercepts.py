@@ -1,4 +1,4 @@
-"""``python -m perfgrid.validation.intercepts [FILE ...]``: what a step takes beside its microbatches.
+"""``python -m tools.validation.intercepts [FILE ...]``: what a step takes beside its microbatches.
 
 Training steps that differ only in the number of microbatches (and of replicas, whose gradients the intercept has) lie
 on a line: its slope is the time of a microbatch, its intercept the optimizer, communication that nothing hides, and
@@ -21,10 +21,9 @@ import numpy as np
 from perfgrid.catalog import load_catalog
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
-
-from .groups import Prediction
-from .schema import SHIPPED, UNSEEN, Record
-from .validate import validate
+from perfgrid.validation.groups import Prediction
+from perfgrid.validation.schema import SHIPPED, UNSEEN, Record
+from perfgrid.validation.validate import validate
 
 LONGEST = 2.0  # seconds: a few percent of longer steps are as large as their intercept
 
@@ -122,7 +121,7 @@ def show(found: Sequence[Line]) -> None:
 
 def main() -> None:
     """Print the lines of record files, or of all shipped records."""
-    parser = ArgumentParser(prog="python -m perfgrid.validation.intercepts", description=(__doc__ or "").split("\n")[0])
+    parser = ArgumentParser(prog="python -m tools.validation.intercepts", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--longest", type=float, default=LONGEST, help="seconds of the longest step that counts")
     given = parser.parse_args()

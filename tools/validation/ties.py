@@ -17,8 +17,8 @@ import numpy as np
 from perfgrid.analysis.prediction_intervals import SIZE, differing, scaled, tie_margin
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.formulas.training.error import CENTRAL_90
+from perfgrid.validation.groups import Prediction
 
-from .groups import Prediction
 from .scatter import SHARE, Pair, errors, pairs
 
 MIDDLE = 0.6745  # standard deviations within which half of a normal distribution lies

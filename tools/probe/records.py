@@ -1,4 +1,4 @@
-"""Records of what the probe measured: ``python -m benchmarks.probe.records PROBE.jsonl DEVICE GROUP RECORDS.jsonl``.
+"""Records of what the probe measured: ``python -m tools.probe.records PROBE.jsonl DEVICE GROUP RECORDS.jsonl``.
 
 A training step, a sustained matrix product, a product with few rows, and an attention pass become records as
 docs/records.md describes them. The other measurements have no quantity there.
@@ -73,7 +73,7 @@ def record(row: dict, device: str, group: str, torch: str) -> dict | None:
         "workload": block("workload", **work), "kernel": kernel, "collective": None, "cost": None,
         "quantity": quantity, "value": value, "reported": {"quantity": quantity, "value": value, "unit": "s"},
         "derivation": None,
-        "source": {"title": "Measured with benchmarks/probe", "where": where, "url": "https://pytorch.org"},
+        "source": {"title": "Measured with tools/probe", "where": where, "url": "https://pytorch.org"},
         "certainty": "seen", "note": note, **more,
     }  # fmt: skip
 
@@ -92,7 +92,7 @@ def main(probe: str, device: str, group: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = ArgumentParser(prog="python -m benchmarks.probe.records", description=(__doc__ or "").split("\n")[0])
+    parser = ArgumentParser(prog="python -m tools.probe.records", description=(__doc__ or "").split("\n")[0])
     for name, meaning in (
         ("probe", "what the probe wrote (.jsonl)"),
         ("device", "the device of the catalog"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .design import convention
-from .schema import Record
+from perfgrid.validation.design import convention
+from perfgrid.validation.schema import Record
 
 RELEASE = re.compile(r"\d+\.\d+")
 

@@ -21,10 +21,10 @@ import numpy as np
 
 from perfgrid.analysis.prediction_intervals import Interval, between, deviation
 from perfgrid.formulas.training.error import CENTRAL_90
+from perfgrid.validation.groups import PARTS, Prediction, part_of
 
-from .groups import PARTS, Prediction, part_of
-from .metrics import equal_weights, weighted_quantile
-from .units import unit_of
+from .dependent import unit_of
+from .weights import equal_weights, weighted_quantile
 
 EXPERTS = PARTS[1]
 SHARE = 0.9  # coverage of the intervals

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The command: `python -m benchmarks.probe FILE.jsonl [PART ...]`."""
+"""The command: `python -m tools.probe FILE.jsonl [PART ...]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 try:
     import torch
 except ModuleNotFoundError:
-    raise SystemExit("benchmarks.probe measures with PyTorch: pip install torch nvidia-ml-py") from None
+    raise SystemExit("tools.probe measures with PyTorch: pip install torch nvidia-ml-py") from None
 
 from . import kernels, steps
 from .measure import DEVICE, NoSensors, Sensors
@@ -21,9 +21,7 @@ PARTS = {f.__name__: f for f in (kernels.launches, steps.layers, steps.steps, *K
 
 def main() -> None:
     """Measure, one JSON object per line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.probe", description="Measure an NVIDIA device with PyTorch."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tools.probe", description="Measure an NVIDIA device with PyTorch.")
     parser.add_argument("file")
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
     given = parser.parse_args()
