@@ -75,7 +75,8 @@ def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
 
 def origin_of(study: Study, plan: Plan) -> dict[str, str]:
     """What a result says of the study and the plan that made it."""
-    return origin(plan, study.catalog.references, **global_attributes(study, plan.graph))
+    attributes = global_attributes(study, plan.graph)
+    return origin(plan, study.catalog.references, **attributes)
 
 
 def labelled(study: Study, plan: Plan, values: Mapping[str, np.ndarray]) -> xr.Dataset:
