@@ -2,7 +2,7 @@ from .analysis.best import best as best
 from .analysis.compare import compare as compare
 from .analysis.diff import diff as diff
 from .analysis.distribution import distribution as distribution
-from .analysis.explain import explain as explain
+from .analysis.explanation.explain import explain as explain
 from .analysis.global_sensitivity import morris as morris
 from .analysis.global_sensitivity import sobol as sobol
 from .analysis.kernel_table import kernels as kernels

@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 from perfgrid.analysis.published_errors import published_errors
-from perfgrid.analysis.text import quantity_value
 from perfgrid.formulas import INNER
+from perfgrid.text.values import quantity_value
 from tests.paths import EVERY_STUDY
 from tests.test_bad_input import run, write
 

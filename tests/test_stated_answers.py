@@ -9,8 +9,8 @@ import perfgrid as pg
 from perfgrid import PerfgridError, Study
 from perfgrid.answers.pools import serve_pools, stated_pool
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import screen
 from perfgrid.cli.main import app
+from perfgrid.printing.answer import screen
 
 MODEL, DEVICE = "llama-3.1-8b", "h100-sxm-80gb"
 

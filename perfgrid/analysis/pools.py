@@ -25,8 +25,7 @@ from perfgrid.formulas.serving.batching import NODES
 from perfgrid.results.evaluate import evaluated
 from perfgrid.study.file import POOLS, PoolsFile
 from perfgrid.study.study import Study, build_study, checked_file, content_of
-
-from .number_text import label_text
+from perfgrid.text.numbers import label_text
 
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone

@@ -25,8 +25,8 @@ from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
-from perfgrid.engine.grid.explain import index_of
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90

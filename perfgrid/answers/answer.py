@@ -13,21 +13,21 @@ import xarray as xr
 from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.idle_inputs import idle_inputs
 from perfgrid.analysis.limiting import shares
-from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.study.file import CLUSTER_SIZE, ties_of
+from perfgrid.printing.answer import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
+from perfgrid.study.file import CLUSTER_SIZE, LAYOUT, ties_of
 from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
 from perfgrid.study.tables import usual_entries
+from perfgrid.text.numbers import label_text
 
 from .amounts import FOLLOWS, taken_of_model
 from .effects import without_effect
 from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question, option_of
-from .screen import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
-from .search import LAYOUT, SYSTEM, Group, Index, groups
+from .search import SYSTEM, Group, Index, groups
 from .stacks import stacks_alike
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good

@@ -12,21 +12,21 @@ from operator import or_
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import label_text
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import nearest_first, ranked
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluated
-from perfgrid.study.file import CLUSTER_SIZE, Ties, ties_of
+from perfgrid.study.file import CLUSTER_SIZE, LAYOUT, Ties, ties_of
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 from perfgrid.study.where import filtered
+from perfgrid.text.numbers import label_text
 
 WHOLE = 2**24  # points up to which the grid of a question is evaluated in NumPy: nothing is compiled
-SYSTEM, LAYOUT = "system", "parallelism"
+SYSTEM = "system"
 BUDGET = "token_budget"  # axis of the prompt tokens of an iteration, the engine's default first
-EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
 MEMORY, NO_BATCH = "fits_memory", "batch_can_be_chosen"  # constraints that fewer prompt tokens may help to keep
 ROUNDING = 1e-6  # relative difference of values that are called equal
 NEARLY = 1.1  # memory over that of a device: of what a smaller workspace may make room for

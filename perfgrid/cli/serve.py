@@ -12,13 +12,13 @@ from perfgrid.analysis.published_errors import serving_note
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import print_answer, print_assumed
 from perfgrid.answers.serve import serve
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
-from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.feasibility import print_impossible, print_violations
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.answer import print_answer, print_assumed
+from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
+from perfgrid.printing.best_table import print_winners, winner_rows
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.feasibility import print_impossible, print_violations
 from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, sizes_in

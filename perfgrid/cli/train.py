@@ -9,9 +9,9 @@ from typer import Option
 
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import print_answer
 from perfgrid.answers.train import train
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
+from perfgrid.printing.answer import print_answer
+from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import print_json
 
 from .arguments import duration, names_in, sizes_in

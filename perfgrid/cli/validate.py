@@ -7,15 +7,15 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from perfgrid.analysis.number_text import count_text, number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
 from perfgrid.pictures.views.make import picture_of
 from perfgrid.printing.console import err, out, print_json, print_line
+from perfgrid.printing.derivation import DEPTH, print_explanation
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import count_text, number
 from perfgrid.validation.report import (
     HEADERS,
     OWN,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.number_text import number
+from perfgrid.text.numbers import number
 
 from .groups import Prediction
 from .schema import UNITS, data

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.explain import explain
+from perfgrid.analysis.explanation.derivation import Explanation
+from perfgrid.analysis.explanation.explain import explain
 from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.explain import Explanation
 from perfgrid.formulas import BREAKDOWN, INNER, registry_of
 from perfgrid.formulas.serving.shares import request_parts
 from perfgrid.results.evaluate import evaluated

@@ -21,7 +21,7 @@ from perfgrid.catalog.loader import entry_of
 from perfgrid.catalog.schema import Kind
 from perfgrid.catalog.writing import value_text
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import replay_point
+from perfgrid.engine.grid.replay import replay_point
 from perfgrid.formulas import registry_of
 from perfgrid.study.ledger import OF_RESULTS, read_by, unread
 from perfgrid.study.space import TABLES

@@ -22,7 +22,7 @@ from perfgrid.analysis.timeline import timeline
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.explain import index_of, replay_point
+from perfgrid.engine.grid.replay import index_of, replay_point
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.study.study import Study

@@ -13,6 +13,8 @@ Family = Mapping[str, Sequence[str] | Mapping[str, str]]  # members, or the memb
 Others = Mapping[str | tuple[str, ...], float | str]  # labels of alternatives -> a number, or another quantity
 WORKLOAD = "workload"  # label known before evaluation; selects formulas, see `Registry.of_workload`
 
+EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
+
 
 @dataclass(frozen=True)
 class Formula:

@@ -12,11 +12,10 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.explain import explain
-from perfgrid.analysis.number_text import UNITS, label_text, number
+from perfgrid.analysis.explanation.explain import explain
+from perfgrid.analysis.explanation.text import as_data, elasticity_line
 from perfgrid.analysis.prediction_intervals import has_interval
 from perfgrid.analysis.published_errors import published_errors
-from perfgrid.analysis.story_text import as_data, elasticity_line
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
 from perfgrid.engine.errors import PerfgridError
@@ -26,6 +25,7 @@ from perfgrid.results.feasibility import violations
 from perfgrid.results.provenance import GROUPED, formulas_changed, stated_best, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import UNITS, label_text, number
 
 from .grid import GROUPS, Grid
 from .near import Miss, near_misses

@@ -14,11 +14,11 @@ import xarray as xr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.analysis.compare import BASES, compare
-from perfgrid.analysis.number_text import number
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, mistake_text
 from perfgrid.engine.hashing import digest
 from perfgrid.results.provenance import workload_of
+from perfgrid.text.numbers import number
 
 from .changed import Changes
 from .content import content, derivation, heading, pictures

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import column, header, label_text
+from perfgrid.text.numbers import column, header, label_text
 
 from .grid import Grid
 

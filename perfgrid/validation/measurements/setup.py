@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import Catalog, Entry, convert
 from perfgrid.catalog.checkpoints import PUBLISHED
 from perfgrid.catalog.reading import from_toml, read_text
@@ -20,6 +19,7 @@ from perfgrid.jobs.models import CORE, named_model
 from perfgrid.jobs.read import read_files
 from perfgrid.study.study import load_study
 from perfgrid.study.tables import usual_entries
+from perfgrid.text.numbers import count_text
 
 from ..tables import completed
 from .blocks import block, fits, model_fields

@@ -12,13 +12,13 @@ import numpy as np
 import xarray as xr
 from rich.text import Text
 
-from perfgrid.analysis.number_text import column, number
-from perfgrid.analysis.terms import COUNTS, MFU, TERMS, UTILIZATIONS, counted
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
-
-from .search import EXCEEDS, LAYOUT
+from perfgrid.study.file import LAYOUT
+from perfgrid.text.numbers import column, number
+from perfgrid.text.terms import COUNTS, MFU, TERMS, UTILIZATIONS, counted
 
 NEAR = "near_miss_"  # variables about the designs that one limit excludes
 FRONT = "frontier_"  # variables about the designs between the objective and a second quantity

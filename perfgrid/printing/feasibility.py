@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfgrid.analysis.number_text import count_text
 from perfgrid.printing.console import out
 from perfgrid.results.feasibility import Feasibility
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import count_text
 
 
 def print_violations(found: Feasibility, seconds: float) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.graph.registry import same
 from perfgrid.engine.graph.resolver import Graph, Node
-from perfgrid.engine.graph.terms import Factor, Kinds, Rival, Term, fitted, terms_of
+
+from .terms import Factor, Kinds, Rival, Term, fitted, terms_of
 
 FOLDED = 0.01  # share of a value below which its smallest parts are printed together in one line
 WORTH = 0.02  # share of a value below which a part is not split

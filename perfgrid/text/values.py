@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.inner_axes import InnerAxes
-from perfgrid.engine.grid.explain import Derivation, Explanation, Violated
 
-from .number_text import number
+from .numbers import number
 
 
 def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
@@ -49,35 +48,6 @@ def _row(axis: str, labels: Sequence[str], texts: Sequence[str]) -> str:
             return f"{text} (every {axis})"
         found += [f"{of[0]} to {of[-1]}: {text}"] if len(of) > 2 else [f"{label}: {text}" for label in of]
     return "{" + ", ".join(found) + "}"
-
-
-def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
-    """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
-    yield from point_lines(found.point, found.violated, inner)
-    if found.illegal:
-        yield f"{found.quantity} has no meaning at this point"
-        return
-    yield from _tree(found.derivation, inner, 0, depth)
-
-
-def point_lines(point: Mapping[str, Any], violated: Iterable[Violated], inner: InnerAxes) -> Iterator[str]:
-    """The labels of a point in one line, and a line for each constraint that it violates."""
-    yield "at " + ", ".join(f"{axis}={label}" for axis, label in point.items())
-    for broken in violated:
-        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in broken.sides)
-        yield f"infeasible ({broken.kind}): {broken.reason} [{broken.name}: {values}]"
-
-
-def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:
-    strength = "" if node.elasticity is None else f"  ({node.elasticity:+.2f})"
-    notes = [f"[{node.source}]"] if node.source else []
-    notes += [node.meaning.rstrip(".")] if node.meaning else []
-    tail = "  (derived above)" if node.repeated and node.below == [] else ""
-    value = quantity_value(node.value, node.unit, inner)
-    yield f"{'  ' * level}{node.name} = {value}{strength}  {' '.join(notes)}{tail}"
-    if depth is None or level < depth:
-        for child in node.below:
-            yield from _tree(child, inner, level + 1, depth)
 
 
 def labels_of(items: list[str] | None, option: str, words: Collection[str] = ()) -> dict[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import number
 from perfgrid.printing.console import out, print_line
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import number
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass

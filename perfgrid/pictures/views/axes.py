@@ -1,4 +1,4 @@
-"""Names and numbers as they stand in a picture."""
+"""The axes of a picture, with names and numbers in the units that fit them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.number_text import READ_BACK, fitting_unit, label_text, number, units_of, whole_number
-from perfgrid.analysis.terms import UTILIZATIONS
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.pictures.picture import Axis, Scale
+from perfgrid.text.numbers import READ_BACK, fitting_unit, label_text, number, units_of
+from perfgrid.text.words import words
 
-ACRONYMS = {"hbm": "HBM", "l2": "L2", "flops": "FLOPs", "flop": "FLOP", "kv": "KV", "io": "I/O", "mtp": "MTP"}
 WIDE = 8.0  # largest over smallest number from which an axis is logarithmic
-GROUPED = 1e4  # pure numbers from which digits are grouped: 10,000, 1 trillion
 FEW = 10  # numbers of an axis that are all marked
-
-
-def words(name: str) -> str:
-    """A name in words: step time, HBM bandwidth."""
-    if name in UTILIZATIONS:
-        return UTILIZATIONS[name]
-    return " ".join(ACRONYMS.get(word, word) for word in printable(name).replace("_", " ").split())
-
-
-def item_text(value: Any, unit: str = "1") -> str:
-    """A label or a value of a study as text, with its unit."""
-    if isinstance(value, list):
-        return " or ".join(item_text(one, unit) for one in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, int | float):
-        return printable(str(value))
-    pure = unit in ("1", "")
-    if unit in READ_BACK or (pure and not (value >= GROUPED and value == round(value))):
-        return label_text(float(value), unit)
-    return whole_number(value, unit) if pure else number(value, unit)
 
 
 def unit_for(quantity: str, unit: str, values: Sequence[float], stated: Mapping[str, str]) -> tuple[str, float]:
@@ -86,8 +63,3 @@ def category_axis(name: str, labels: Sequence[str]) -> Axis:
 def quantity_text(value: float, unit: str) -> str:
     """A number with its unit, or a dash."""
     return number(float(value), unit)
-
-
-def digits(value: float, significant: int = 4) -> str:
-    """A number of a picture without its unit, with so many digits; empty where there is none."""
-    return number(float(f"{value:.{significant}g}")) if np.isfinite(value) else ""

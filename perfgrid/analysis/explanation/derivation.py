@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve, resolve_checked
+from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
+from perfgrid.engine.grid.space import Space
 
-from .space import Space
 from .story import Part, Replayed, about_of, story_of
 
 
@@ -134,18 +134,6 @@ def _derivation(point: Replayed, quantity: str, labels: Mapping[str, Sequence[st
     return derive(quantity, None)
 
 
-def replay_point(
-    registry: Registry,
-    space: Space,
-    wanted: Iterable[str],
-    index: tuple[int, ...],
-    choices: Mapping[str, str] | None = None,
-) -> tuple[Graph, dict[str, Any]]:
-    """The graph of the wanted quantities and of every constraint, and its values at one point."""
-    graph = resolve_checked(registry, wanted, space.names(), choices, space.label_quantities())
-    return graph, replay(graph, {name: space.at(name, index) for name in graph.leaves})
-
-
 def violated_at(
     graph: Graph, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]] | None = None
 ) -> list[Violated]:
@@ -157,25 +145,6 @@ def violated_at(
             sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.compared]
             found.append(Violated(node.name, node.constraint.kind, node.constraint.reason, sides))
     return found
-
-
-def point_of(space: Space, index: tuple[int, ...]) -> dict[str, Any]:
-    """The labels of every axis at the given rows."""
-    return {a.name: a.labels[i].item() for a, i in zip(space.axes, index, strict=True)}
-
-
-def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
-    """The rows that ``at`` names; an axis of one row need not be named."""
-    names = [a.name for a in space.axes]
-    for name in at:
-        if name not in names:
-            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, names)}")
-    named = {a.name: a.index(at[a.name]) for a in space.axes if a.name in at}  # a wrong label comes before missing ones
-    open_axes = [a for a in space.axes if a.name not in at and len(a) > 1]
-    if open_axes:
-        hints = ", ".join(f"{a.name} (such as {a.labels[0]!s})" for a in open_axes)
-        raise PerfgridError(f"a single point needs a label of every axis; not given: {hints}")
-    return tuple(named.get(a.name, 0) for a in space.axes)
 
 
 def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] = ()) -> dict[str, float]:

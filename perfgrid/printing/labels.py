@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from string import ascii_lowercase
 from typing import Any
 
-from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.printing.console import out
 from perfgrid.study.study import Study
 from perfgrid.study.tables import unit_of
+from perfgrid.text.numbers import label_text
 
 
 def axis_label(study: Study, axis: str, label: Any) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .namespace import OF_VALUES, Ruled, value_of, xp
-from .resolver import Node
+from perfgrid.engine.graph.namespace import OF_VALUES, Ruled, value_of, xp
+from perfgrid.engine.graph.resolver import Node
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "x", "divide": "/"}
 WRITTEN = ("maximum", "minimum", "ceil", "floor", "sqrt", "exp", "log", "log2")

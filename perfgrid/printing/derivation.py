@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from perfgrid.analysis.story_text import story_lines
-from perfgrid.analysis.text import explanation_lines
+from perfgrid.analysis.explanation.derivation import Explanation
+from perfgrid.analysis.explanation.text import explanation_lines, story_lines
 from perfgrid.engine.graph.inner_axes import InnerAxes
-from perfgrid.engine.grid.explain import Explanation
 from perfgrid.printing.console import out, print_line
 
 DEPTH = 2  # levels that are printed unless more are asked for

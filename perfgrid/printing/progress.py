@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from perfgrid.analysis.number_text import number
 from perfgrid.printing.console import err
+from perfgrid.text.numbers import number
 
 
 class Reporter:

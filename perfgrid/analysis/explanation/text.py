@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from perfgrid.engine.graph.inner_axes import InnerAxes
-from perfgrid.engine.graph.terms import Factor
-from perfgrid.engine.grid.explain import Explanation
-from perfgrid.engine.grid.story import Part
+from perfgrid.text.numbers import column, number, whole_number
+from perfgrid.text.values import quantity_value
 
-from .number_text import column, number, whole_number
-from .text import point_lines, quantity_value
+from .derivation import Derivation, Explanation, Violated
+from .story import Part
+from .terms import Factor
 
 WIDTH = 120  # of a line
 CONVERSIONS = {"s/h": 3600.0}  # units in which a constant with this number is 1
@@ -239,3 +239,32 @@ def _json(found: Explanation, part: Part) -> dict[str, Any]:
     if part.folded.count:
         data["folded"] = {"parts": part.folded.count, "value": part.folded.value}
     return data | {"below": [_json(found, below) for below in part.below]}
+
+
+def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
+    """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
+    yield from point_lines(found.point, found.violated, inner)
+    if found.illegal:
+        yield f"{found.quantity} has no meaning at this point"
+        return
+    yield from _tree(found.derivation, inner, 0, depth)
+
+
+def point_lines(point: Mapping[str, Any], violated: Iterable[Violated], inner: InnerAxes) -> Iterator[str]:
+    """The labels of a point in one line, and a line for each constraint that it violates."""
+    yield "at " + ", ".join(f"{axis}={label}" for axis, label in point.items())
+    for broken in violated:
+        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in broken.sides)
+        yield f"infeasible ({broken.kind}): {broken.reason} [{broken.name}: {values}]"
+
+
+def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:
+    strength = "" if node.elasticity is None else f"  ({node.elasticity:+.2f})"
+    notes = [f"[{node.source}]"] if node.source else []
+    notes += [node.meaning.rstrip(".")] if node.meaning else []
+    tail = "  (derived above)" if node.repeated and node.below == [] else ""
+    value = quantity_value(node.value, node.unit, inner)
+    yield f"{'  ' * level}{node.name} = {value}{strength}  {' '.join(notes)}{tail}"
+    if depth is None or level < depth:
+        for child in node.below:
+            yield from _tree(child, inner, level + 1, depth)

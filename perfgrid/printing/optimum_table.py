@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import column, header, label_text, number
 from perfgrid.optimizer.described import UNEXPLAINED
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import column, header, label_text, number
 
 from .cells import cells
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfgrid.analysis.number_text import column, header
 from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.profile import profile_picture
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import column, header
 from perfgrid.validation.own_profile import STEP, OwnProfile
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import column, header
 from perfgrid.analysis.pareto import DESIGN
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.study.file import Pareto
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import column, header
 
 from .labels import axis_label
 

@@ -11,16 +11,16 @@ import xarray as xr
 
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
-from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
-from perfgrid.analysis.terms import counted
-from perfgrid.analysis.text import flag_word
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import column, header, number
+from perfgrid.text.terms import counted
+from perfgrid.text.values import flag_word
 
 from .labels import axis_label, marks, print_legend, reason_of
 from .pivot_table import print_pivot

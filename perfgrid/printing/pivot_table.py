@@ -11,10 +11,10 @@ import xarray as xr
 from rich.cells import cell_len
 
 from perfgrid.analysis.best_of_result import FORBIDDEN
-from perfgrid.analysis.number_text import column, header
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import GAP, print_table
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import column, header
 
 from .labels import axis_label, marks, print_legend
 

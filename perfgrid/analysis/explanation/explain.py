@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.best_design import best_design
+from perfgrid.analysis.prediction_intervals import has_interval, intervals
 from perfgrid.catalog import Variable, load_variables
 from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
@@ -15,19 +17,35 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
-from perfgrid.engine.grid.explain import explain_point, index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import points_plan
-from perfgrid.formulas import BREAKDOWN
+from perfgrid.formulas import BREAKDOWN, INNER
 from perfgrid.results.provenance import WORKLOAD, design_at, designs, free_quantities
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at, kind_of
+from perfgrid.text.html import NAME, NUMBER, WORDS, paragraphs, table
 
-from .best_design import best_design
-from .notebook import Explained
-from .prediction_intervals import has_interval, intervals
+from .derivation import Explanation, explain_point
+from .text import elasticity_line, interval_line, point_lines, story_rows
+
+DEPTH = 2  # levels of an explanation
+LONGEST = 160  # letters of a name: every factor of a product is named
+
+
+class Explained(Explanation):
+    """An explanation that notebooks show as a table of what adds up to the number."""
+
+    def _repr_html_(self) -> str:
+        lines = list(point_lines(self.point, self.violated, INNER))
+        if self.illegal:
+            return paragraphs([*lines, f"{self.quantity} has no meaning at this point"])
+        rows = list(story_rows(self, INNER, DEPTH, name_width=LONGEST))
+        heads = [("quantity", NAME), ("value", NUMBER), ("share", NUMBER), ("what it is", WORDS)]
+        last = [interval_line(self), elasticity_line(self.elasticities())]
+        return paragraphs(lines) + table(heads, rows) + paragraphs(last)
 
 
 def explain(
