@@ -84,7 +84,7 @@ def serve_pools(
     named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
     asked = question(model, list(dict.fromkeys(named)), devices, topology, engine_named(engine, software), catalog)
     check_serves(asked)
-    decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
+    decisive, least = objective("pools", minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking: dict[str, Any] = {"batch_rule": "clients", "batch": clients}
     if rate is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +21,8 @@ from perfgrid.catalog.number_formats import FOUR_BITS, SIXTEEN_BITS
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.catalog.units import LARGE, number_or_text
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.entries import Sense
+from perfgrid.formulas import registry_of
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.formulas.hardware.device import FORMATS
 from perfgrid.study.study import build_study
@@ -39,10 +40,10 @@ SCALED = {  # formats of products that name the scales of another one, too
 }
 SUFFIXES = "TBMK"  # of rounded counts, the largest first
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
-MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
-LITTLE = re.compile(
-    "(_time|_latency|_energy|_memory)$|^(cost|time|energy|memory|carbon)_"
-)  # of what one wants little of
+SENSES: dict[str, Sense] = {  # by unit what one wants of a quantity whose formula does not say
+    **dict.fromkeys(("s", "J", "J/FLOP", "J/byte", "USD", "USD/h", "USD/s", "kg", "kg/s"), "least"),
+    **dict.fromkeys(("1/s", "FLOP/s", "FLOP/J", "FLOP/USD", "1/J", "1/USD"), "most"),
+}
 LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank has at least in these, in each of two parts
 
 
@@ -252,7 +253,7 @@ def option_of(table: str, workload: str) -> str:
     return "engine" if (table, workload) == ("software", "inference") else table
 
 
-def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
+def objective(workload: str, minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
     """The quantity that decides, and whether the least of it is the best; the usual one if none is stated.
 
     PerfgridError for two quantities, for the least of what one wants much of, and for the most of times, costs, energy.
@@ -260,11 +261,20 @@ def objective(minimize: str | None, maximize: str | None, usual: str, least: boo
     if minimize is not None and maximize is not None:
         raise PerfgridError("state either what to minimize or what to maximize, not both")
     minimize, maximize = map(quantity_of, (minimize, maximize))
-    if minimize is not None and MUCH.search(minimize):
+    if minimize is not None and sense_of(minimize, workload) == "most":
         raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
-    if maximize is not None and LITTLE.search(maximize):
+    if maximize is not None and sense_of(maximize, workload) == "least":
         raise PerfgridError(f"little of {maximize} is good: minimize it (--minimize {maximize})")
     return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
+
+
+def sense_of(quantity: str, workload: str) -> Sense:
+    """Whether the least or the most of a quantity is best, by its formula or its unit; empty where neither says."""
+    formulas = registry_of(workload)
+    if quantity not in formulas.names():
+        return ""
+    about = formulas.get(quantity)
+    return about.sense or SENSES.get(about.unit, "")
 
 
 def format_of(precision: str, products: bool = False) -> tuple[str, dict[str, Any]]:

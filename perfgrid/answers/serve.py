@@ -181,7 +181,7 @@ def serve(
     check_serves(asked)
     weighed = rate is not None
     usual = (COST if len(asked.sizes) > 1 else LATENCY) if weighed else PER_DEVICE
-    decisive, least = objective(minimize, maximize, usual, weighed)
+    decisive, least = objective("inference", minimize, maximize, usual, weighed)
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}

@@ -123,7 +123,7 @@ def train(
     }
     origins |= {name: ("stated", "--precision") for name in scaled}
     asked = question(model, on, devices, topology, software, catalog, price)
-    decisive, least = objective(minimize, maximize, "step_time", True)
+    decisive, least = objective("training", minimize, maximize, "step_time", True)
     assumed: dict[str, str] = {}
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)
