@@ -20,7 +20,7 @@ from perfgrid.study.study import Study
 
 from .amounts import taken_of_model
 from .entries import separated
-from .question import Question, format_of, objective, question, stated
+from .question import Question, format_of, question, stated
 from .serve import COST, PER_DEVICE, SPARE, lengths_of, load_of
 from .stacks import check_serves, engine_named
 
@@ -82,9 +82,17 @@ def serve_pools(
     devices = stated(devices, "devices", "devices")
     own_pools = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
     named = [on, *(str(own["device"]) for own in own_pools.values() if "device" in own)]
-    asked = question(model, list(dict.fromkeys(named)), devices, topology, engine_named(engine, software), catalog)
+    asked = question(
+        model,
+        list(dict.fromkeys(named)),
+        devices,
+        topology,
+        engine_named(engine, software),
+        catalog,
+        workload="inference",
+    )
     check_serves(asked)
-    decisive, least = objective("pools", minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
+    decisive, least = asked.objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     asking: dict[str, Any] = {"batch_rule": "clients", "batch": clients}
     if rate is not None:
@@ -111,7 +119,7 @@ def serve_pools(
     products = ", ".join(dict.fromkeys(asked.products(precision or asked.published)))
     weights, cache = asked.published_formats, content["workload_parameters"]["kv_precision"]
     formats = f"weights in {weights} as published, products in {products}, cache in {cache}"
-    taken = asked.assumptions("inference") | lengths | ({"precision": formats} if precision is None else {})
+    taken = asked.assumptions | lengths | ({"precision": formats} if precision is None else {})
     taken |= {"largest-load": SPARE} if rate is not None and largest_load is None else {}
     taken |= taken_of_model("inference", False, content["workload_parameters"])
     limited = {"largest_load": load} if rate is not None else {}
@@ -122,7 +130,7 @@ def serve_pools(
         "title": study.file.title,
         "objective": decisive,
         "sense": "minimize" if least else "maximize",
-        "question": asked.stated("inference", **values),
+        "question": asked.stated(**values),
         "assumptions": [f"{option}: {value}" for option, value in taken.items()],
         "units": {name: unit for name, unit in units.items() if unit != "1"},
     }

@@ -8,6 +8,7 @@ from typer import Option
 
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
+from perfgrid.answers.saved import best_labels
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.best_table import print_winners, winner_rows
@@ -21,7 +22,7 @@ from perfgrid.text.numbers import count_text
 
 from .arguments import names_in, study_of, with_catalog
 from .effects import warnings_of
-from .launching import Launcher, best_labels
+from .launching import Launcher
 from .options import (
     AsJson,
     Assumptions,
