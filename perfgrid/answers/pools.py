@@ -118,7 +118,7 @@ def serve_pools(
     winner = best(result, choice.over, choice.minimize, choice.maximize)
     products = ", ".join(dict.fromkeys(asked.products(precision or asked.published)))
     weights, cache = asked.published_formats, content["workload_parameters"]["kv_precision"]
-    formats = f"weights in {weights} as published, products in {products}, cache in {cache}"
+    formats = f"weights in {weights} as published, matrix products in {products}, cache in {cache}"
     taken = asked.assumptions | lengths | ({"precision": formats} if precision is None else {})
     taken |= {"largest-load": SPARE} if rate is not None and largest_load is None else {}
     taken |= taken_of_model("inference", False, content["workload_parameters"])

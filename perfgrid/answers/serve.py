@@ -231,7 +231,9 @@ def serve(
         },
     }
     weights, cache = asked.published_formats, parameters["kv_precision"]
-    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    formats = (
+        f"weights in {weights} as published, matrix products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    )
     assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
         assumed["variation"] = "all prompts have the same length, and so have all answers"

@@ -29,20 +29,20 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "cost_per_training_run": "cost of the run",
     "tokens_per_second": "tokens per second",
     MFU: TERMS[MFU],
-    "cost_per_device_hour": "device and hour",
+    "cost_per_device_hour": "device-hour",
     "step_energy": "energy per step",
     "cost_per_million_output_tokens": "1 M output tokens",
     "time_to_first_token": "first token",
     "time_per_output_token": "time per token",
     "output_tokens_per_second": "tokens per second",
-    "output_tokens_per_second_per_device": "tokens/s a device",
-    "output_tokens_per_second_per_user": "tokens/s a user",
-    "running_batch": "requests at once",
+    "output_tokens_per_second_per_device": "tokens/s per device",
+    "output_tokens_per_second_per_user": "tokens/s per user",
+    "running_batch": "concurrent requests",
     "energy_per_output_token": "energy per token",
 }
 DECIDE = {  # as what decides, where the first column alone does not say it
     "training_time": "time of the whole run",
-    "cost_per_device_hour": "cost of a device and hour",
+    "cost_per_device_hour": "cost of a device-hour",
     "cost_per_million_output_tokens": "cost of 1 M output tokens",
     "time_to_first_token": "time to the first token",
 }
@@ -51,7 +51,7 @@ FEWEST = {"pp": "fewest pipeline stages"}
 OTHERS = {"request_latency": "time per request", "memory_per_device": "memory per device"}  # a row if they decide
 PERCENTILES = ("p50", "p90", "p99")
 GAPS = {"time_per_output_token": "inter_token_latency"}  # whose percentiles follow those of a quantity
-HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
+HEADING, COLUMN = 19, 30  # characters of the first column, and of one design
 MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
 TIED = " (within the error)"
 LEAST_SHARE = 0.01  # of what is worth a line

@@ -148,7 +148,7 @@ class Interconnect(Block):
 
 
 class PoolLayout(Block):
-    """One of two pools: so many workers, each of the stated layout, and the most requests at once on a replica."""
+    """One of two pools: so many workers, each of the stated layout, and the most concurrent requests on a replica."""
 
     workers: Count
     tp: Count

@@ -259,7 +259,7 @@ class Setup:
         for name in ("prompt_tokens", "output_tokens"):
             self.needed(name)
         if "batch_rule" not in self.values and not {"batch", "request_rate"} & self.values.keys():
-            how = "give --set batch=... (requests at once) or --set request_rate=..."
+            how = "give --set batch=... (concurrent requests) or --set request_rate=..."
             raise PerfgridError(f"{self.where}: the load is not stated: {how}")
         self.usual("batch_rule", "concurrency" if "batch" in self.values else "rate")
         self.usual("precision", "bf16")
