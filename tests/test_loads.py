@@ -9,8 +9,8 @@ import pytest
 import perfgrid as pg
 from perfgrid.answers import budgets, search, serve
 from perfgrid.answers.plain import answer_json
-from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
+from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.reductions.argmin import nearest_first
 from perfgrid.printing.answer import screen

@@ -7,8 +7,8 @@ import pytest
 
 import perfgrid as pg
 from perfgrid import PerfgridError, Study
-from perfgrid.answers.pools import serve_pools, stated_pool
 from perfgrid.answers.saved import save_study
+from perfgrid.answers.serve_pools import serve_pools, stated_pool
 from perfgrid.cli.main import app
 from perfgrid.printing.answer import screen
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from perfgrid.validation.pools import two_pools
 from perfgrid.validation.schema import UNSEEN, data, read_records, record_files
+from perfgrid.validation.two_pools import two_pools
 from tests.test_bad_input import run
 from tools.validation import RECORDED
 from tools.validation import data as of_tools

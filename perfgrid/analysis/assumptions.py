@@ -12,10 +12,10 @@ from perfgrid.analysis.explanation.explain import elasticities_at
 from perfgrid.catalog import Variable
 from perfgrid.engine.grid.replay import index_of
 from perfgrid.formulas import INNER
+from perfgrid.study.entries import entries_at, given
 from perfgrid.study.ledger import Input, Origin, Status, ledger
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import entries_at, given
 from perfgrid.text.numbers import number
 
 DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %

@@ -32,8 +32,8 @@ from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.results.provenance import design_at, restore, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.entries import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 from perfgrid.study.study import Study
-from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 
 from .assumed_software import SOFTWARE, STEP, other_stacks
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.study.tables import DEFAULTS
+from perfgrid.study.entries import DEFAULTS
 from perfgrid.text.numbers import number
 
 YEAR = 365.25 * 86400.0

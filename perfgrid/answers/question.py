@@ -25,9 +25,9 @@ from perfgrid.engine.graph.entries import Sense
 from perfgrid.formulas import registry_of
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.formulas.hardware.device import FORMATS
+from perfgrid.study.entries import usual_entries
 from perfgrid.study.ledger import Origin
 from perfgrid.study.study import build_study
-from perfgrid.study.tables import usual_entries
 
 from .amounts import FOLLOWS, paid
 from .entries import entries_text, model_with_remarks

@@ -10,7 +10,7 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.analysis.best_design import best_design
-from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.answers.entries import separated
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.units import in_unit, whole

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tomli_w
 from typer import Argument, Option
 
-from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given

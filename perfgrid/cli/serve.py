@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from perfgrid.analysis.published_errors import serving_note
-from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import best_labels
 from perfgrid.answers.serve import serve
+from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.answer import print_assumed
 from perfgrid.printing.best_table import print_winners, winner_rows

@@ -8,8 +8,8 @@ from typing import Any
 
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.printing.console import out
+from perfgrid.study.entries import unit_of
 from perfgrid.study.study import Study
-from perfgrid.study.tables import unit_of
 from perfgrid.text.numbers import label_text
 
 

@@ -24,11 +24,11 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, origin, 
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
+from perfgrid.study.entries import OWN_PREFIX, STATED, label_in
 from perfgrid.study.file import CLUSTER_SIZE, Best, Pareto
 from perfgrid.study.layer_pattern import with_layer_pattern
 from perfgrid.study.ledger import ledger
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
 from perfgrid.study.view import View
 from perfgrid.study.where import apply_where
 

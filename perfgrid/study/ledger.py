@@ -13,12 +13,12 @@ from perfgrid.catalog.schema import OVERRIDE, Entry
 from perfgrid.catalog.writing import value_text
 from perfgrid.engine.graph.resolver import Graph
 
+from .entries import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 from .file import CLUSTER_SIZE, LAYOUT
 from .samples import SAMPLE
 from .selection import asking
 from .space import TABLES
 from .study import Study, workloads
-from .tables import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 
 Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what

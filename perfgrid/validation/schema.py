@@ -22,9 +22,9 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.release import release
 
+from .csv_rows import rows, shares
 from .measurements.kinds import kind_in, measured_records, text_of
 from .measurements.measured import Measured
-from .tables import rows, shares
 
 SHIPPED = Path(__file__).with_name("records")
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit

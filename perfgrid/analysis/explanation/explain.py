@@ -23,9 +23,9 @@ from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN, INNER
 from perfgrid.results.provenance import WORKLOAD, design_at, designs, free_quantities
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.entries import OWN_PREFIX, STATED, entries_at, kind_of
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at, kind_of
 from perfgrid.text.html import NAME, NUMBER, WORDS, paragraphs, table
 
 from .derivation import Explanation, explain_point

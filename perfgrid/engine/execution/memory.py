@@ -14,8 +14,8 @@ import numpy as np
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.tiles import Tiles
 
-from .kernels import materialised
 from .lanes import tiles_at_once
+from .materialised import materialised
 from .regions import stored_dtype
 from .small_stage import SLAB_VALUES, kept_small, small_order
 

@@ -29,7 +29,7 @@ from perfgrid.text.numbers import UNITS, label_text, number
 
 from .grid import GROUPS, Grid
 from .near import Miss, near_misses
-from .tables import column_of, designs_table, table_of
+from .page_tables import column_of, designs_table, table_of
 from .units import about_unit
 
 DEPTH = 3  # levels of a derivation

@@ -25,7 +25,7 @@ from .content import content, derivation, heading, pictures
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
 from .page import plain_data
-from .tables import column_of
+from .page_tables import column_of
 from .view_study import view_study
 
 MOST_BESIDE = 2**18  # designs of a lazily evaluated grid of which tables tell

@@ -21,9 +21,9 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 from perfgrid.results.provenance import stated_best, stated_views, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.entries import unit_of
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study
-from perfgrid.study.tables import unit_of
 from perfgrid.study.view import View
 from perfgrid.study.where import filtered
 from perfgrid.text.words import item_text, words

@@ -17,11 +17,11 @@ from perfgrid.jobs.design import design_at
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.models import CORE, named_model
 from perfgrid.jobs.read import read_files
+from perfgrid.study.entries import usual_entries
 from perfgrid.study.study import load_study
-from perfgrid.study.tables import usual_entries
 from perfgrid.text.numbers import count_text
+from perfgrid.validation.csv_rows import completed
 
-from ..tables import completed
 from .blocks import block, fits, model_fields
 from .measured import Measured, slug
 

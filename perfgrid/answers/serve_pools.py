@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.pools import joined
+from perfgrid.analysis.joined_pools import joined
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate

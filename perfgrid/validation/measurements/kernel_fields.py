@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study.tables import usual_entries
+from perfgrid.study.entries import usual_entries
+from perfgrid.validation.csv_rows import completed
 
-from ..tables import completed
 from .blocks import block
 from .setup import Setup
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from perfgrid.analysis.pools import (
+from perfgrid.analysis.joined_pools import (
     DECODE,
     FULL,
     LONE,
