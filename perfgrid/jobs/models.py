@@ -20,7 +20,6 @@ CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # 
 SHAPE = (*CORE, "head_dim", "vocab_size", "expert_ffn_size", "experts_per_token")  # stated beside a name, they hold
 REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
-UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
 _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
 _VARIANT = re.compile(r"[-_](instruct|chat|it|base|hf|preview|0528|0324|terminus|v0\.\d|2507)(?=[-_]|$)")
 _RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
