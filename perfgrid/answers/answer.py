@@ -59,6 +59,8 @@ def answered(
     """
     study = build_study(content, "the question", asked.catalog)
     stated = dict(origins or {}) | asked.origins(study.implied)
+    taken = asked.assumptions | dict(assumed or {})
+    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against, fleet)
@@ -104,8 +106,6 @@ def answered(
     about |= {"ties": list(ties.by)} if ties.by else {}
     about |= {"within": ties.within} if ties.within is not None else {}
     about |= {"designs_searched": sum(group.designs for group in of.values())}
-    taken = asked.assumptions | dict(assumed or {})
-    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"question": json.dumps(question or {})}
     notes = [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]

@@ -86,10 +86,8 @@ def best_labels(study: Study, found: xr.Dataset, objective: str, sense: str) -> 
         elif axis in found.variables:
             held = found[axis]
             labels[axis] = held.values[tuple(at[d] for d in held.dims)].item()
-    axes = {axis.name: axis for axis in study.space.axes}
-    return {name: _label(axes[name].labels, label) for name, label in labels.items()}
-
-
-def _label(labels: np.ndarray, label: Any) -> Any:
-    """A label of an axis, which an answer holds as text."""
-    return next((known.item() for known in labels if str(known) == str(label) or known == label), label)
+    for axis in study.space.axes:  # whose labels an answer holds as text
+        if (label := labels.get(axis.name)) is not None:
+            same = (known.item() for known in axis.labels if str(known) == str(label) or known == label)
+            labels[axis.name] = next(same, label)
+    return labels
