@@ -1,7 +1,7 @@
 """Scatter of measured steps about predictions beyond the ranges of the catalog.
 
 For each record there is a smallest scatter with which its interval covers the measurement. The scatter of a software
-stack covers 90 % of the records of a source (split conformal prediction, one record more than there are is counted,
+stack covers 90 % of the records of a source (split conformal prediction, with the conformal n + 1 correction,
 angelopoulos2023), averaged over its sources with equal weight (dunn2023twolayer). Errors of stacks that were calibrated
 on several sources are those with the record's own source held out.
 
