@@ -207,7 +207,7 @@ def model_in(
 
 
 def _also_named(catalog: Catalog, wanted: Entry, name: Any, where: str) -> list[tuple[str, str, str]]:
-    """What is reported of the model that the user names where the job names one, too. PerfgridError for another shape."""
+    """What is reported of the model that the user names beside that of the job. PerfgridError for another shape."""
     stated = named_model(catalog, str(name)) if name else None
     if stated is None or stated.name == wanted.name:
         return []
