@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from perfgrid.engine.execution.evaluation import Evaluation
-from perfgrid.engine.execution.kernels import Kernel
 from perfgrid.engine.execution.lanes import processors
+from perfgrid.engine.execution.materialised import Kernel
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import load_study
 

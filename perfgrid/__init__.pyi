@@ -2,12 +2,12 @@ from .analysis.best import best as best
 from .analysis.compare import compare as compare
 from .analysis.diff import diff as diff
 from .analysis.distribution import distribution as distribution
-from .analysis.explain import explain as explain
+from .analysis.explanation.explain import explain as explain
 from .analysis.global_sensitivity import morris as morris
 from .analysis.global_sensitivity import sobol as sobol
+from .analysis.joined_pools import join_pools as join_pools
 from .analysis.kernel_table import kernels as kernels
 from .analysis.pareto import pareto as pareto
-from .analysis.pools import join_pools as join_pools
 from .analysis.sensitivity import gradient as gradient
 from .analysis.sensitivity import sensitivity as sensitivity
 from .analysis.timeline import timeline as timeline

@@ -1,5 +1,14 @@
 """Configurations of published models, and the parameters that their publishers count."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perfgrid.answers.entries import model_with_remarks
+from perfgrid.catalog import Catalog, Entry, Variable
+from perfgrid.catalog.huggingface import imported
+from perfgrid.catalog.schema import Value
+
 
 def sizes(layers, hidden, heads, kv_heads, ffn, vocabulary, **more):
     """The keys that most architectures share."""
@@ -314,3 +323,13 @@ OTHERS = {  # (configuration, published number of parameters)
         15_706_484_224,
     ),
 }
+
+
+def model_of(catalog: Catalog, model: str | Path) -> Entry:
+    """A model of the catalog, or of a ``config.json`` or a folder with one. Errors as of `model_with_remarks`."""
+    return model_with_remarks(catalog, model)[0]
+
+
+def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> dict[str, Value]:
+    """The quantities of the model that a configuration describes, checked; ``where`` names the file in errors."""
+    return dict(imported(config, variables, where).values)

@@ -9,9 +9,9 @@ from perfgrid.analysis.execution import execute
 from perfgrid.analysis.step_anatomy import CATEGORIES, OF_KERNEL, PASSES, step_anatomy
 from perfgrid.analysis.timeline import dataset
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.grid.explain import index_of, replay_point
+from perfgrid.engine.grid.replay import index_of, replay_point
 from perfgrid.formulas import INNER
-from perfgrid.validation.anatomy import FAR, Category, main, passes_of, profiles
+from tools.validation.anatomy import FAR, Category, main, passes_of, profiles
 
 KERNELS_BY = ("product", "attention_kernel", "stream_kernel", "expert_product", "expert_stream_kernel")
 

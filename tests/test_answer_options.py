@@ -12,10 +12,10 @@ import pytest
 import perfgrid as pg
 from perfgrid.answers.question import stated
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import screen
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.arguments import sizes_in
 from perfgrid.jobs.formats import formats
+from perfgrid.printing.answer import screen
 
 from .test_answers import perfgrid
 

@@ -137,9 +137,7 @@ def test_sources_of_schedules_stand_in_the_bibliography(path):
 def test_references_have_author_title_year_and_a_link():
     for key, text in CATALOG.references.items():
         assert len(text.split(", ")) >= 4, key
-        assert any(link in text for link in ("arXiv:", "doi:", "https://", "benchmarks/probe/")), (
-            key
-        )  # the last: our own
+        assert any(link in text for link in ("arXiv:", "doi:", "https://", "tools/probe/")), key  # the last: our own
 
 
 def attention_weights(value):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perfgrid.analysis.explain import explain
+from perfgrid.analysis.explanation.explain import explain
 from perfgrid.catalog import Variable, convert, load_catalog, load_variables
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError

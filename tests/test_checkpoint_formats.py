@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from perfgrid.catalog import load_catalog
-from perfgrid.catalog.huggingface import model_values
 from perfgrid.catalog.modules import PARTS
 from perfgrid.engine.errors import PerfgridError
-from tests.huggingface_configs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, QWEN3_MOE, sizes
+from tests.huggingface_configs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, QWEN3_MOE, model_values, sizes
 
 CATALOG = load_catalog()
 OF_2026 = json.loads(Path(__file__).with_name("huggingface_2026.json").read_text(encoding="utf-8"))

@@ -11,15 +11,15 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.analysis.catalog_check import counted_parameters
-from perfgrid.answers.entries import model_of, model_with_remarks
+from perfgrid.answers.entries import model_with_remarks
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.checkpoints import PUBLISHED, formats_text, kept_cache, stored_weights
-from perfgrid.catalog.huggingface import imported, model_values
+from perfgrid.catalog.huggingface import imported
 from perfgrid.catalog.number_formats import NUMBER_FORMATS
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.models import named_model, of_named
-from tests.huggingface_configs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B
+from tests.huggingface_configs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, model_of, model_values
 from tests.test_bad_input import run
 
 CATALOG = load_catalog()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import perfgrid as pg
-from perfgrid.analysis.text import quantity_value
+from perfgrid.analysis.published_errors import published_errors
 from perfgrid.formulas import INNER
+from perfgrid.text.values import quantity_value
 from tests.paths import EVERY_STUDY
 from tests.test_bad_input import run, write
 
@@ -200,7 +200,7 @@ def test_a_store_is_no_study_and_serving_says_how_far_it_may_be_off(tmp_path, mo
     assert status == 2
     assert "it is a folder, such as a store of results, and no file" in err
     status, out, _ = run(monkeypatch, capsys, "run", STUDIES / "chat_service.toml")
-    told = json.loads((Path(pg.__file__).parent / "validation" / "accuracy.json").read_text())["shares"]
+    told = published_errors()
     half = np.exp(told["blind: inference: mixtures of experts"]["median"])
     assert status == 0
     assert f"{half:.2f} (mixtures of experts) of the prediction (docs/accuracy.md)" in " ".join(out.split())

@@ -8,8 +8,8 @@ import pytest
 import tomli_w
 
 from perfgrid import PerfgridError, Study, best, compare, evaluate, save
-from perfgrid.analysis.text import labels_of
 from perfgrid.formulas import BREAKDOWN
+from perfgrid.text.values import labels_of
 from tests.test_bad_input import run
 
 STUDY = {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.analysis.story_text import OPEN, _shortened, most_lines, story_lines
+from perfgrid.analysis.explanation.story import FOLDED
+from perfgrid.analysis.explanation.text import OPEN, _shortened, most_lines, story_lines
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
-from perfgrid.engine.grid.story import FOLDED
 from perfgrid.formulas import BREAKDOWN, INNER, every_formula
 from perfgrid.study.study import load_study
 from tests.paths import study_path

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from perfgrid.analysis.catalog_check import counted_parameters
-from perfgrid.answers.entries import model_of as read_model
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
-from perfgrid.catalog.huggingface import catalog_text, imported, model_values
+from perfgrid.catalog.huggingface import catalog_text, imported
 from perfgrid.cli import main as cli
 from perfgrid.engine.errors import PerfgridError
 from tests.each import each
@@ -25,8 +24,10 @@ from tests.huggingface_configs import (
     MPT_7B,
     OTHERS,
     QWEN3_MOE,
+    model_values,
     sizes,
 )
+from tests.huggingface_configs import model_of as read_model
 from tests.huggingface_hybrids import HYBRIDS, HYBRIDS_ALIKE
 from tests.test_bad_input import run
 

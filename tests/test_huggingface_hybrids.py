@@ -6,10 +6,10 @@ import pytest
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
-from perfgrid.catalog.huggingface import imported, model_values
+from perfgrid.catalog.huggingface import imported
 from perfgrid.engine.errors import PerfgridError
 from tests.each import each
-from tests.huggingface_configs import LLAMA_8B
+from tests.huggingface_configs import LLAMA_8B, model_values
 from tests.huggingface_hybrids import (
     EVERY_FOURTH,
     FALCON_H1,

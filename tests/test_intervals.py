@@ -20,8 +20,8 @@ from perfgrid.analysis.prediction_intervals import (
     intervals,
     tie_margin,
 )
-from perfgrid.validation.scatter import asked, sufficient
 from tests.test_bad_input import run
+from tools.validation.scatter import asked, sufficient
 
 DESIGN = {
     "outputs": ["step_time"],

@@ -9,11 +9,11 @@ import pytest
 import perfgrid as pg
 from perfgrid.answers import budgets, search, serve
 from perfgrid.answers.plain import answer_json
-from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import screen
+from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.reductions.argmin import nearest_first
+from perfgrid.printing.answer import screen
 from perfgrid.study.study import Study, build_study
 from tests.test_bad_input import run
 

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis.number_text import number
+from perfgrid.text.numbers import number
 
 HOSTILE = ("<script>alert(1)</script>", "'\"> & <b onload=alert(2)>")
 NUMBER = r"-?\d[\d,]*\.?\d*"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.analysis.number_text import number
 from perfgrid.answers.saved import save_study
 from perfgrid.cli.main import app
+from perfgrid.text.numbers import number
 
 TRAINING = {  # a dense model, a mixture, a hybrid
     "llama-3.1-8b": {"devices": 8, "batch": 64},

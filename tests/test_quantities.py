@@ -10,15 +10,15 @@ import pytest
 import perfgrid as pg
 from perfgrid.analysis.limiting import WORDS
 from perfgrid.analysis.nomenclature import explained, word_of, words
-from perfgrid.analysis.terms import COUNTS, MFU, TERMS, counted
 from perfgrid.answers import serve, train
 from perfgrid.answers.question import stated as number_of
-from perfgrid.answers.screen import DECIDE, HEADINGS, OTHERS
 from perfgrid.catalog import convert, load_catalog, load_variables
 from perfgrid.catalog.names import resolved
 from perfgrid.catalog.units import Taken, in_unit, multiple, whole
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.answer import DECIDE, HEADINGS, OTHERS
 from perfgrid.study.study import setting_of
+from perfgrid.text.terms import COUNTS, MFU, TERMS, counted
 from tests.test_bad_input import run
 from tools.nomenclature import PAGE, page
 

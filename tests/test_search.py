@@ -9,9 +9,9 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import best_of_study as search
-from perfgrid.analysis.text import explanation_lines
-from perfgrid.cli.printing import best_table
+from perfgrid.analysis.explanation.text import explanation_lines
 from perfgrid.formulas import INNER
+from perfgrid.printing import best_table
 from tests import small
 from tests.test_bad_input import run
 

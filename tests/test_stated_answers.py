@@ -7,10 +7,10 @@ import pytest
 
 import perfgrid as pg
 from perfgrid import PerfgridError, Study
-from perfgrid.answers.pools import serve_pools, stated_pool
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import screen
+from perfgrid.answers.serve_pools import serve_pools, stated_pool
 from perfgrid.cli.main import app
+from perfgrid.printing.answer import screen
 
 MODEL, DEVICE = "llama-3.1-8b", "h100-sxm-80gb"
 
@@ -173,7 +173,7 @@ def test_ties_need_double_precision():
         "workload_parameters": {"sequence_length": 2048, "global_batch": 64},
         "best": {"over": "parallelism", "minimize": "cost_per_device_hour", "ties": "step_time"},
     }
-    with pytest.raises(PerfgridError, match=r"best\.ties: equal designs are told apart in dtype = 'float64' alone"):
+    with pytest.raises(PerfgridError, match=r"best\.ties: equal designs can be ordered in dtype = 'float64' alone"):
         Study.make(**content)
     found = pg.best(Study.make(**content, dtype="float64"))
     assert found["step_time"].item() == pg.evaluate(Study.make(**content, dtype="float64"))["step_time"].min().item()

@@ -20,21 +20,12 @@ from rich.cells import cell_len
 
 import perfgrid as pg
 import perfgrid.cli.run as run_module
-from perfgrid.analysis.number_text import (
-    READ_BACK,
-    bare_unit,
-    column,
-    count_text,
-    label_text,
-    number,
-    units_of,
-    whole_number,
-)
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.printing import console, tables
+from perfgrid.text.numbers import READ_BACK, bare_unit, column, count_text, label_text, number, units_of, whole_number
 from perfgrid.validation.schema import SHIPPED
 from tests.paths import EXAMPLES, study_path
 

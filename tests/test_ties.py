@@ -14,8 +14,8 @@ from perfgrid import compare, evaluate, load_catalog, load_study, save
 from perfgrid.analysis.prediction_intervals import SIZE, Interval, between, differing, tie_margin
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.validation.groups import Prediction
-from perfgrid.validation.ties import FURTHER, LAYOUT, SCALED, enough, scales
 from tests.test_bad_input import run
+from tools.validation.ties import FURTHER, LAYOUT, SCALED, enough, scales
 
 STUDY = """
 outputs = ["step_time"]

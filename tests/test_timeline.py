@@ -13,7 +13,7 @@ import perfgrid
 from perfgrid.analysis.execution import NONE, PASSES, execute, works
 from perfgrid.analysis.timeline import dataset, layers_of_stages
 from perfgrid.cli.main import app
-from perfgrid.cli.printing.timeline_chart import chart
+from perfgrid.printing.timeline_chart import chart
 
 from .physics.schedules import Pipeline, layers_of_chunks, order_of
 from .physics.split_schedules import SplitPipeline

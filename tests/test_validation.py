@@ -9,20 +9,22 @@ import pytest
 import xarray as xr
 
 from perfgrid import PerfgridError, evaluate, load_catalog
+from perfgrid.analysis.published_errors import published_errors
 from perfgrid.study.study import Study
-from perfgrid.validation.__main__ import CALIBRATIONS
 from perfgrid.validation.design import Designs
-from perfgrid.validation.page import by_source, headline, left_out_table, with_tables
-from perfgrid.validation.report import aim_rows
-from perfgrid.validation.scatter import left_out_intervals, scatters
 from perfgrid.validation.schema import SHARES, SHIPPED, UNSEEN, data, read_records
-from perfgrid.validation.ties import SCALED, scales
-from perfgrid.validation.validate import RECORDED, validate
+from perfgrid.validation.validate import validate
 from tests.test_bad_input import run
+from tools.validation import CALIBRATIONS, RECORDED
+from tools.validation import data as of_tools
+from tools.validation.__main__ import of_users
+from tools.validation.page import by_source, headline, left_out_table, with_tables
+from tools.validation.scatter import left_out_intervals, scatters
+from tools.validation.ties import SCALED, scales
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 WORSE = 1.1  # times what is recorded: more fails
-RENEW = "if this is meant, run: python -m perfgrid.validation"
+RENEW = "if this is meant, run: python -m tools.validation"
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_every_predicted_record_counts_once_in_its_share(found, recorded):
 def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated():
     """Values of the catalog are those of the last joint fit, rounded: few constants, each in the joint table."""
     (fit,) = json.loads(CALIBRATIONS.read_text(encoding="utf-8")).values()
-    assert set(fit["constants"]) == {f"{q}.{name}" for q, shared in data("joint").items() for name in shared}
+    assert set(fit["constants"]) == {f"{q}.{name}" for q, shared in of_tools("joint").items() for name in shared}
     assert len(fit["constants"]) <= 18
     names, covariance = list(fit["constants"]), np.array(fit["covariance"])
     deviations = np.sqrt(np.diag(covariance))
@@ -100,7 +102,7 @@ def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated
             constant, i = fit["constants"][label], names.index(label)
             assert name in constant["entries"]
             assert entry.values[quantity] == pytest.approx(constant["value"], rel=0.01), (name, quantity)
-            least, most = data("joint")[quantity][detail.calibration]["bounds"]
+            least, most = of_tools("joint")[quantity][detail.calibration]["bounds"]
             for end, side in ((detail.low, -1), (detail.high, 1)):
                 wanted = constant["value"] * np.exp(side * 1.645 * deviations[i])
                 assert end == pytest.approx(np.clip(wanted, least, most), rel=0.02), (name, quantity)
@@ -209,9 +211,15 @@ def test_a_mask_of_its_own_costs_no_more_than_measured(found, length):
 
 
 def test_every_aim_that_is_missed_says_why(recorded):
-    for group, _, _, reached, why in aim_rows(recorded):
-        assert reached in ("reached", "missed")
-        assert bool(why) == (reached == "missed"), group
+    known = {**recorded["groups"], **recorded["totals"]}
+    for group, aim in of_tools("aims").items():
+        errors = {e: known[group][e] for e in ("median", "p90", "rank") if e in aim and known[group][e] is not None}
+        missed = any(error < aim[e] if e == "rank" else error > aim[e] for e, error in errors.items())
+        assert not missed or aim.get("cause"), group
+
+
+def test_what_perfgrid_prints_of_published_errors_is_what_was_recorded(recorded):
+    assert published_errors() == of_users(recorded["shares"]), RENEW
 
 
 def test_memory_of_korthikanti_to_the_printed_digit(found):

@@ -12,9 +12,10 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.validation.closed_loops import CELL, FIRST, LATER, PEER, errors, frame, left_out
-from perfgrid.validation.schema import SERVING, read_records
+from perfgrid.validation.schema import read_records
 from perfgrid.validation.validate import validate
+from tools.validation import SERVING
+from tools.validation.closed_loops import CELL, FIRST, LATER, PEER, errors, frame, left_out
 
 TABLE = SERVING / "closed_loops.csv"
 
@@ -104,7 +105,7 @@ def test_the_time_outside_the_passes_is_estimated_from_other_rows():
 
 
 def test_the_command_prints_cells_with_a_peer_beside(some):
-    command = [sys.executable, "-m", "perfgrid.validation.closed_loops", str(some)]
+    command = [sys.executable, "-m", "tools.validation.closed_loops", str(some)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "mixtures of experts" in printed
     assert "aiconfigurator" in printed

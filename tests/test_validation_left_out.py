@@ -9,10 +9,10 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.validation.calibration import NOISE
 from perfgrid.validation.groups import part_of
-from perfgrid.validation.joint import Joint, constants_of, joint_fit, source_weights, without
-from perfgrid.validation.left_out import REFUSED, WAYS, LeftOut, Scored, frozen, left_out, show
 from perfgrid.validation.schema import SHIPPED, UNSEEN, read_records
-from perfgrid.validation.units import unit_of
+from tools.validation.dependent import unit_of
+from tools.validation.joint import Joint, constants_of, joint_fit, source_weights, without
+from tools.validation.left_out import REFUSED, WAYS, LeftOut, Scored, frozen, left_out, show
 
 TABLE = {
     "library_efficiency": {"all": {"entries": ["llm-foundry*"], "bounds": [0.7, 1.0], "prior": [0.94, 0.1]}},

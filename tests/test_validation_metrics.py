@@ -5,8 +5,9 @@ from math import log
 import numpy as np
 import pytest
 
-from perfgrid.validation.baseline import bubble_share, rates_of_others
-from perfgrid.validation.metrics import Error, constant_rate, equal_weights, error_of, spearman, weighted_quantile
+from perfgrid.validation.baseline import bubble_share
+from perfgrid.validation.metrics import Error, constant_rate, error_of, spearman
+from tools.validation.weights import equal_weights, rates_of_others, weighted_quantile
 
 
 def test_error_of_three_rows():

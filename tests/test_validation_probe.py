@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.probe.records import main
-from perfgrid.validation.intercepts import line, lines, slots
 from perfgrid.validation.schema import UNSEEN
 from perfgrid.validation.validate import validate
+from tools.probe.records import main
+from tools.validation.intercepts import line, lines, slots
 
 ROOT = Path(__file__).parents[1]
 SHIPPED_FILE = UNSEEN / "pytorch_h100.jsonl"
@@ -17,7 +17,7 @@ SHIPPED_FILE = UNSEEN / "pytorch_h100.jsonl"
 @pytest.mark.parametrize(("name", "device"), [("h100", "h100-sxm-80gb"), ("h200", "h200-sxm-141gb")])
 def test_the_shipped_records_are_those_of_the_measurements(name, device, tmp_path):
     target = tmp_path / "records.jsonl"
-    main(str(ROOT / "benchmarks" / "probe" / f"{name}.jsonl"), device, f"pytorch_{name}", str(target))
+    main(str(ROOT / "tools" / "probe" / f"{name}.jsonl"), device, f"pytorch_{name}", str(target))
     shipped = [json.loads(text) for text in (UNSEEN / f"pytorch_{name}.jsonl").read_text().splitlines()]
     for record in shipped:
         record.pop("share", None)

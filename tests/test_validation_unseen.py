@@ -5,13 +5,14 @@ import re
 
 import pytest
 
-from perfgrid.validation.pools import two_pools
 from perfgrid.validation.schema import UNSEEN, data, read_records, record_files
-from perfgrid.validation.validate import RECORDED
+from perfgrid.validation.two_pools import two_pools
 from tests.test_bad_input import run
+from tools.validation import RECORDED
+from tools.validation import data as of_tools
 
 WORSE = 1.1  # times what is recorded: more fails
-RENEW = "if this is meant, run: python -m perfgrid.validation"
+RENEW = "if this is meant, run: python -m tools.validation"
 FAR = 0.2  # median error from which a source has a sentence on its cause
 
 
@@ -62,7 +63,7 @@ def test_no_unseen_source_is_worse_than_published(found, recorded):
 
 
 def test_every_source_that_is_far_off_has_a_sentence_on_its_cause(recorded):
-    told = {f["title"] for f in data("findings")["unseen"]}
+    told = {f["title"] for f in of_tools("findings")["unseen"]}
     assert told <= set(recorded["groups"])
     assert {n for n, g in recorded["groups"].items() if (g["median"] or 0) > FAR} <= told
     assert set(recorded["groups"]) <= set(data("conventions")["group"])

@@ -9,6 +9,7 @@ import numpy as np
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
@@ -18,7 +19,6 @@ from perfgrid.formulas import INNER
 SOFTWARE = "software"
 SHARDING, WAYS = "zero", (1, 2, 3)  # the quantity that says what is sharded, and what a stack may do instead
 STEP = "step_time"  # what concerns it, concerns the stack: that it trains, and on this device
-EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
 
 
 def other_stacks(

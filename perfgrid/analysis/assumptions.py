@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.analysis.explanation.explain import elasticities_at
 from perfgrid.catalog import Variable
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.formulas import INNER
+from perfgrid.study.entries import entries_at, given
 from perfgrid.study.ledger import Input, Origin, Status, ledger
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import entries_at, given
-
-from .explain import elasticities_at
-from .number_text import number
+from perfgrid.text.numbers import number
 
 DECIDES = 0.01  # elasticity from which an input decides: 1 % more of it moves the output by 0.01 %
 CHANGED = "+"  # in the name of an entry: what follows, a question states otherwise

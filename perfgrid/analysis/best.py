@@ -11,7 +11,7 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS
 from perfgrid.study.study import Study, expect_study
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.explanation.derivation import violated_at
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
-from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
 from perfgrid.results.provenance import designs, restore, workload_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfgrid.text.numbers import column, header
+
 from .compared import Compared
 from .limiting import WORDS
-from .number_text import column, header
 
 ROUNDING = 1e-9
 

@@ -15,10 +15,10 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.changes import moves
 from perfgrid.engine.graph.resolver import Graph, replay, resolve_checked
 from perfgrid.engine.grid.space import Space
+from perfgrid.study.entries import OWN_PREFIX, STATED, entries_at
 from perfgrid.study.ledger import Input, asked_for, stated
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
 from perfgrid.study.where import filtered
 
 Index = Sequence[int]  # of a design: the row of every axis

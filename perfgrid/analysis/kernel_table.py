@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.analysis.explanation.derivation import Violated, violated_at
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only, varying_kinds

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.execution.evaluation import Evaluation
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.serving.shares import QUANTITIES, request_parts

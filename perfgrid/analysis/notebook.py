@@ -1,42 +1,21 @@
-"""What notebooks show: explanations and best designs as HTML tables. Labels of studies and files are text."""
+"""Best designs as notebooks show them: an HTML table above the Dataset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.errors import printable
-from perfgrid.engine.grid.explain import Explanation
-from perfgrid.formulas import INNER
 from perfgrid.results.provenance import GROUPED
+from perfgrid.text.html import NAME, NUMBER, WORDS, paragraphs, table
+from perfgrid.text.numbers import column, header, label_text
+from perfgrid.text.values import flag_word
 
 from .best_of_result import FORBIDDEN
-from .number_text import column, header, label_text
-from .story_text import elasticity_line, interval_line, story_rows
-from .text import flag_word, point_lines
 
-DEPTH = 2  # levels of an explanation
 MOST_ROWS = 100  # of best designs
-LONGEST = 160  # letters of a name: every factor of a product is named
-NAME, NUMBER, WORDS = "text-align:left;white-space:pre", "text-align:right;white-space:pre", "text-align:left"
-
-
-class Explained(Explanation):
-    """An explanation that notebooks show as a table of what adds up to the number."""
-
-    def _repr_html_(self) -> str:
-        lines = list(point_lines(self.point, self.violated, INNER))
-        if self.illegal:
-            return paragraphs([*lines, f"{self.quantity} has no meaning at this point"])
-        rows = list(story_rows(self, INNER, DEPTH, name_width=LONGEST))
-        heads = [("quantity", NAME), ("value", NUMBER), ("share", NUMBER), ("what it is", WORDS)]
-        last = [interval_line(self), elasticity_line(self.elasticities())]
-        return paragraphs(lines) + table(heads, rows) + paragraphs(last)
 
 
 class BestDesigns(xr.Dataset):
@@ -91,22 +70,3 @@ def _designs(found: xr.Dataset) -> str:
     more = found["found"].size - len(places)
     rows = list(zip(*columns, strict=True))
     return paragraphs(lines) + table(heads, rows) + paragraphs([f"and {more:,} rows more" if more > 0 else ""])
-
-
-def table(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> str:
-    """An HTML table: heads with the style of their columns, and the texts of the rows."""
-    styles = [style for _, style in heads]
-    head = "".join(f'<th scope="col" style="{style}">{text(name)}</th>' for name, style in heads)
-    body = ("".join(f'<td style="{s}">{text(v)}</td>' for v, s in zip(row, styles, strict=True)) for row in rows)
-    lines = "".join(f"<tr>{cells}</tr>" for cells in body)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def paragraphs(lines: Sequence[str]) -> str:
-    """Lines of text as paragraphs; empty ones are left out."""
-    return "".join(f"<p>{text(line)}</p>" for line in lines if line)
-
-
-def text(value: Any) -> str:
-    """A text as HTML: what stands in it is shown, and control characters as escapes."""
-    return escape(printable(str(value)))

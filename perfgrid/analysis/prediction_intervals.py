@@ -25,15 +25,15 @@ from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
-from perfgrid.engine.grid.explain import index_of
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.results.provenance import design_at, restore, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.entries import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 from perfgrid.study.study import Study
-from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 
 from .assumed_software import SOFTWARE, STEP, other_stacks
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.grid.explain import index_of, point_of, replay_point
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
 from perfgrid.results.provenance import designs

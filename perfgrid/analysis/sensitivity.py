@@ -18,9 +18,9 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.results.memory import available_memory, check_memory
 from perfgrid.results.provenance import labelled
+from perfgrid.study.entries import kind_of, stated_unit
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
-from perfgrid.study.tables import kind_of, stated_unit
 
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
 EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.explanation.derivation import Violated, violated_at
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import of_kinds, only
 from perfgrid.formulas.mixer_kinds import RECURRENT

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.explanation.derivation import Violated, violated_at
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.engine.grid.replay import index_of, point_of, replay_point
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.transformer.layer_kinds import run_of_layers

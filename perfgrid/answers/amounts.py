@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfgrid.analysis.number_text import number
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.study.tables import DEFAULTS
+from perfgrid.study.entries import DEFAULTS
+from perfgrid.text.numbers import number
 
 YEAR = 365.25 * 86400.0
 FOLLOWS = {"utilization": "all paid hours are used"}  # what a stated rent implies, in words

@@ -13,21 +13,20 @@ import xarray as xr
 from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.idle_inputs import idle_inputs
 from perfgrid.analysis.limiting import shares
-from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.study.file import CLUSTER_SIZE, ties_of
+from perfgrid.printing.answer import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
+from perfgrid.study.file import CLUSTER_SIZE, LAYOUT, ties_of
 from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
-from perfgrid.study.tables import usual_entries
+from perfgrid.text.numbers import label_text
 
 from .amounts import FOLLOWS, taken_of_model
 from .effects import without_effect
 from .fitting import devices_that_fit, short_of_devices
-from .question import RENT, Question, option_of
-from .screen import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
-from .search import LAYOUT, SYSTEM, Group, Index, groups
+from .question import RENT, Question
+from .search import SYSTEM, Group, Index, groups
 from .stacks import stacks_alike
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
@@ -59,7 +58,9 @@ def answered(
     ``origins`` of its inputs, as of `ledger`; ``fleet``: as of `groups`.
     """
     study = build_study(content, "the question", asked.catalog)
-    stated = _named(asked, study.file.workload, origins or {}, study.implied)
+    stated = dict(origins or {}) | asked.origins(study.implied)
+    taken = asked.assumptions | dict(assumed or {})
+    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     known = ledger(study, stated)
     warnings = [*warnings, *study.notes, *without_effect(study)]
     of = groups(study, objective, least, weighed, against, fleet)
@@ -105,31 +106,18 @@ def answered(
     about |= {"ties": list(ties.by)} if ties.by else {}
     about |= {"within": ties.within} if ties.within is not None else {}
     about |= {"designs_searched": sum(group.designs for group in of.values())}
-    taken = asked.assumptions(study.file.workload) | dict(assumed or {})
-    taken |= taken_of_model(study.file.workload, asked.number("experts") > 1, content["workload_parameters"])
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"question": json.dumps(question or {})}
     notes = [f"{FOLLOWS[name]} ({name} 1, implied by --price)" for name in study.implied]
     notes += [_passed_over(study, *group) for group in of.items() if group[1].passed_over() is not None]
     if points and study.file.workload == "inference":
-        usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
-        own = {asked.software} if asked.software else set(usual)
+        own = {asked.software} if asked.software else set(asked.usual["software"])
         if alike := stacks_alike(study, points, objective, *own) if len(own) == 1 else []:
             notes += [f"{', '.join(alike)} would give the same: no difference is modelled in this question"]
     inputs = [[one.quantity, one.value, one.status, one.by] for one in known]
     about |= {"notes": notes, "inputs": json.dumps(inputs), "origins": json.dumps(stated)}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
-
-
-def _named(asked: Question, workload: str, origins: Mapping[str, Origin], implied: Iterable[str]) -> dict[str, Origin]:
-    """Where inputs come from, with the tables and prices that the question states and what a price implies."""
-    tables = {"topology": asked.topology, "software": asked.software}
-    stated = {table: option_of(table, workload) for table, name in tables.items() if name is not None}
-    found: dict[str, Origin] = {table: ("stated", f"--{option}") for table, option in stated.items()}
-    paid: dict[str, Origin] = {RENT.name: ("stated", "--price")}
-    paid |= {name: ("implied", f"--price: {FOLLOWS[name]}") for name in implied}
-    return dict(origins) | found | (paid if asked.rents else {})
 
 
 def _passed_over(study: Study, place: tuple[str, int], group: Group) -> str:

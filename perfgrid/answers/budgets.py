@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from perfgrid.study.tables import usual_entries
-
 from .question import Question
 from .search import STAGES
 
@@ -22,7 +20,7 @@ def budget_axis(asked: Question, places: bool) -> tuple[dict[str, Any] | None, s
     iteration has tokens [vllm2026arguments]: so many ``places`` a replica has where the system chooses the batch.
     Pipelines keep the default: where they compute prompts in several parts they are predicted up to a third too fast.
     """
-    usual = usual_entries(asked.catalog, asked.devices, "inference")["software"]
+    usual = asked.usual["software"]
     engines = {asked.software} if asked.software else set(usual)
     name = engines.pop()
     entry = asked.catalog.entry("software", str(name))

@@ -18,11 +18,6 @@ OWN_MODEL = "huggingface2026models"  # source of a model that is read from a con
 LEAST_OF_FILES, LEAST_BESIDE_TOWERS, MOST_OF_FILES = 0.9, 0.5, 1.02  # weights of the language model over all of them
 
 
-def model_of(catalog: Catalog, model: str | Path) -> Entry:
-    """A model of the catalog, or of a ``config.json`` or a folder with one. Errors as of `model_with_remarks`."""
-    return model_with_remarks(catalog, model)[0]
-
-
 def model_with_remarks(catalog: Catalog, model: str | Path) -> tuple[Entry, list[str]]:
     """A model of the catalog, or of a ``config.json`` or a folder with one, and what was left out of the latter.
 

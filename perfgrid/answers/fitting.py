@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from perfgrid.study.file import LAYOUT
 from perfgrid.study.study import build_study
 
 from .question import Question
-from .search import LAYOUT, SYSTEM, Group, groups
+from .search import SYSTEM, Group, groups
 
 COST_LIMIT = "training_within_budget"
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .screen import GROUPS, LABEL
+from perfgrid.printing.answer import GROUPS, LABEL
 
 LISTS = {  # dimension of an answer -> what a design has several of along it
     "largest": "parts",

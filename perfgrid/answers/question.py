@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,12 +21,15 @@ from perfgrid.catalog.number_formats import FOUR_BITS, SIXTEEN_BITS
 from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.catalog.units import LARGE, number_or_text
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.entries import Sense
+from perfgrid.formulas import registry_of
 from perfgrid.formulas.collectives.topology import tier_size
 from perfgrid.formulas.hardware.device import FORMATS
+from perfgrid.study.entries import usual_entries
+from perfgrid.study.ledger import Origin
 from perfgrid.study.study import build_study
-from perfgrid.study.tables import usual_entries
 
-from .amounts import paid
+from .amounts import FOLLOWS, paid
 from .entries import entries_text, model_with_remarks
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
@@ -39,10 +41,10 @@ SCALED = {  # formats of products that name the scales of another one, too
 }
 SUFFIXES = "TBMK"  # of rounded counts, the largest first
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
-MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
-LITTLE = re.compile(
-    "(_time|_latency|_energy|_memory)$|^(cost|time|energy|memory|carbon)_"
-)  # of what one wants little of
+SENSES: dict[str, Sense] = {  # by unit what one wants of a quantity whose formula does not say
+    **dict.fromkeys(("s", "J", "J/FLOP", "J/byte", "USD", "USD/h", "USD/s", "kg", "kg/s"), "least"),
+    **dict.fromkeys(("1/s", "FLOP/s", "FLOP/J", "FLOP/USD", "1/J", "1/USD"), "most"),
+}
 LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank has at least in these, in each of two parts
 
 
@@ -59,6 +61,7 @@ class Question:
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
     rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
     spelled: Mapping[str, str] = field(default_factory=dict)  # a device as the question spells it -> its name
+    workload: str = "training"
     remarks: tuple[str, ...] = ()  # on what a configuration of the model says and was not taken in
 
     @property
@@ -160,23 +163,55 @@ class Question:
 
     def schedules(self) -> list[str]:
         """The pipeline schedules that the software of every system offers."""
-        stacks = [self.software] if self.software else usual_entries(self.catalog, self.devices, "training")["software"]
+        stacks = [self.software] if self.software else self.usual["software"]
         offered = [self.catalog.entry("software", stack).values["more_schedules"] for stack in stacks]
         more = AXIS_LABELS["pipeline_schedule"]
         return ["1f1b", *(s for s in more if all(isinstance(own, dict) and own[s] for own in offered))]
 
-    def assumptions(self, workload: str) -> dict[str, str]:
+    @cached_property
+    def usual(self) -> Mapping[str, Sequence[str]]:
+        """The entries of other tables that the devices usually run with, one for each device."""
+        return usual_entries(self.catalog, self.devices, self.workload)
+
+    def option_of(self, table: str) -> str:
+        """The option that names an entry of a table: of serving, software is an engine."""
+        return "engine" if (table, self.workload) == ("software", "inference") else table
+
+    @property
+    def assumptions(self) -> dict[str, str]:
         """What the question left open, and what was taken: by the option that changes it."""
-        usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
-        taken = {option_of(t, workload): ", ".join(dict.fromkeys(usual[t])) for t, n in stated.items() if n is None}
+        taken = {self.option_of(t): ", ".join(dict.fromkeys(self.usual[t])) for t, n in stated.items() if n is None}
         return taken | ({} if self.rents else {"price": paid(self.catalog, self.devices)})
 
-    def stated(self, workload: str = "training", **more: Any) -> dict[str, Any]:
+    def origins(self, implied: Iterable[str]) -> dict[str, Origin]:
+        """Where tables and prices come from that the question states, and what a price implies."""
+        tables = {"topology": self.topology, "software": self.software}
+        stated = {table: self.option_of(table) for table, name in tables.items() if name is not None}
+        found: dict[str, Origin] = {table: ("stated", f"--{option}") for table, option in stated.items()}
+        rented: dict[str, Origin] = {RENT.name: ("stated", "--price")}
+        rented |= {name: ("implied", f"--price: {FOLLOWS[name]}") for name in implied}
+        return found | (rented if self.rents else {})
+
+    def stated(self, **more: Any) -> dict[str, Any]:
         """The question as plain values: what was asked and, of what was left open, what was taken; None where open."""
-        usual = {"topology": self.topology, option_of("software", workload): self.software}
+        usual = {"topology": self.topology, self.option_of("software"): self.software}
         usual |= {"price": list(self.rents) or None}
         return {"model": self.model.name, "on": list(self.devices), "devices": list(self.sizes)} | more | usual
+
+    def objective(self, minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
+        """The quantity that decides, and whether the least of it is the best; the usual one if none is stated.
+
+        PerfgridError for two quantities, and for the least of what one wants much of or the most of times and costs.
+        """
+        if minimize is not None and maximize is not None:
+            raise PerfgridError("state either what to minimize or what to maximize, not both")
+        minimize, maximize = map(quantity_of, (minimize, maximize))
+        if minimize is not None and sense_of(minimize, self.workload) == "most":
+            raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
+        if maximize is not None and sense_of(maximize, self.workload) == "least":
+            raise PerfgridError(f"little of {maximize} is good: minimize it (--minimize {maximize})")
+        return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -209,6 +244,7 @@ def question(
     software: str | None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None,
     price: float | str | Sequence[float | str] | None = None,
+    workload: str = "training",
 ) -> Question:
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
@@ -244,27 +280,16 @@ def question(
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
     sized, kept = tuple(map(int, sizes)), tuple(remarks)
-    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, kept)
+    return Question(catalog, entry, tuple(named), sized, topology, software, own, tuple(rents), spelled, workload, kept)
 
 
-def option_of(table: str, workload: str) -> str:
-    """The option that names an entry of a table: of serving, software is an engine."""
-    return "engine" if (table, workload) == ("software", "inference") else table
-
-
-def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
-    """The quantity that decides, and whether the least of it is the best; the usual one if none is stated.
-
-    PerfgridError for two quantities, for the least of what one wants much of, and for the most of times, costs, energy.
-    """
-    if minimize is not None and maximize is not None:
-        raise PerfgridError("state either what to minimize or what to maximize, not both")
-    minimize, maximize = map(quantity_of, (minimize, maximize))
-    if minimize is not None and MUCH.search(minimize):
-        raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
-    if maximize is not None and LITTLE.search(maximize):
-        raise PerfgridError(f"little of {maximize} is good: minimize it (--minimize {maximize})")
-    return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
+def sense_of(quantity: str, workload: str) -> Sense:
+    """Whether the least or the most of a quantity is best, by its formula or its unit; empty where neither says."""
+    formulas = registry_of(workload)
+    if quantity not in formulas.names():
+        return ""
+    about = formulas.get(quantity)
+    return about.sense or SENSES.get(about.unit, "")
 
 
 def format_of(precision: str, products: bool = False) -> tuple[str, dict[str, Any]]:

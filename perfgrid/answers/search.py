@@ -12,21 +12,20 @@ from operator import or_
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import label_text
+from perfgrid.analysis.designs import Designs
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
 from perfgrid.engine.grid.space import Space
-from perfgrid.engine.reductions.argmin import nearest_first, ranked
-from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluated
-from perfgrid.study.file import CLUSTER_SIZE, Ties, ties_of
+from perfgrid.study.file import CLUSTER_SIZE, LAYOUT, Ties, ties_of
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 from perfgrid.study.where import filtered
+from perfgrid.text.numbers import label_text
 
 WHOLE = 2**24  # points up to which the grid of a question is evaluated in NumPy: nothing is compiled
-SYSTEM, LAYOUT = "system", "parallelism"
+SYSTEM = "system"
 BUDGET = "token_budget"  # axis of the prompt tokens of an iteration, the engine's default first
-EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
 MEMORY, NO_BATCH = "fits_memory", "batch_can_be_chosen"  # constraints that fewer prompt tokens may help to keep
 ROUNDING = 1e-6  # relative difference of values that are called equal
 NEARLY = 1.1  # memory over that of a device: of what a smaller workspace may make room for
@@ -132,10 +131,14 @@ class Group:
         return {name: self.spread(name) == 0 for name in names}
 
     @cached_property
+    def chosen(self) -> Designs:
+        """The designs by score and violated constraints."""
+        return Designs(self.score, self.broken)
+
+    @property
     def possible(self) -> np.ndarray:
         """The designs without a violated constraint."""
-        none = np.zeros(len(self.score), bool)
-        return ~reduce(or_, self.broken.values(), none) & np.isfinite(self.score)
+        return self.chosen.possible
 
     def joined(self, block: Block) -> Group:
         """The group with further designs."""
@@ -156,14 +159,9 @@ class Group:
     @cached_property
     def order(self) -> np.ndarray:
         """The designs without a violated constraint, best first."""
-        found = np.flatnonzero(self.possible)
-        score = self.score[found]
-        if self.ties.exact is not None:
-            score = ranked(score, self.spread(self.ties.exact)[found])
-        if self.ties.within is not None:
-            others = [self.spread(name)[found] for name in self.ties.by]
-            return found[nearest_first(score, others, self.ties.within)]
-        return found[np.argsort(score, kind="stable")]
+        ties = self.ties
+        exact = None if ties.exact is None else self.spread(ties.exact)
+        return self.chosen.ordered(exact, ties.within, [self.spread(name) for name in ties.by])
 
     def best(self, count: int) -> list[Index]:
         """The best designs, best first, as rows of the study's axes."""
@@ -183,10 +181,7 @@ class Group:
 
     def frontier(self, against: str) -> list[Index]:
         """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""
-        found = np.flatnonzero(self.possible)
-        scores = np.stack([self.score[found], -self.spread(against)[found]], axis=1)
-        kept = found[unbeaten(np.zeros(len(found), int), scores)]
-        return [self.index(int(design)) for design in kept[np.argsort(self.score[kept], kind="stable")]]
+        return [self.index(int(design)) for design in self.chosen.front(-self.spread(against))]
 
     def index(self, design: int) -> Index:
         """The rows of the study's axes of a design."""
@@ -201,24 +196,14 @@ class Group:
         return self.blocks[number], first, design - first
 
     def excluded(self) -> dict[str, int]:
-        """How many designs each constraint excludes, each counted at its root cause."""
-        left, found = np.ones(self.designs, bool), {}
-        for name, where in self.broken.items():
-            found[name] = int((where & left).sum())
-            left &= ~where
-        return {name: count for name, count in found.items() if count}
+        """How many designs each constraint excludes, each counted at its first violated constraint."""
+        return self.chosen.excluded()
 
     def misses(self) -> Iterator[Miss]:
         """For every limit the design nearest to it that nothing else excludes and that is better than the best one."""
-        best = self.score[self.possible].min(initial=np.inf)
-        for name, (value, limit) in self.limits.items():
-            if name not in self.broken:
-                continue
-            others = reduce(or_, (where for other, where in self.broken.items() if other != name), ~self.broken[name])
-            near = np.flatnonzero(~others & (self.score < best))
-            if len(near):
-                excess = self.spread(value)[near] - self.spread(limit)[near]
-                yield self._miss(name, int(near[np.argmin(excess)]))
+        for name, near in self.chosen.near(list(self.limits)):
+            value, limit = map(self.spread, self.limits[name])
+            yield self._miss(name, int(near[np.argmin(value[near] - limit[near])]))
 
     def _miss(self, name: str, design: int) -> Miss:
         block, first, place = self._placed(design)

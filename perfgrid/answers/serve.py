@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 from .answer import answered
 from .budgets import budget_axis
 from .origins import Origin, of_all, origin
-from .question import SCALED, format_of, objective, plain, powers, question, stated
+from .question import SCALED, format_of, plain, powers, question, stated
 from .search import BUDGET, STAGES
 from .stacks import check_serves, engine_named
 
@@ -176,12 +176,12 @@ def serve(
         )
     asked = question(
         *(model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology),
-        *(engine_named(engine, software), catalog, price),
+        *(engine_named(engine, software), catalog, price, "inference"),
     )
     check_serves(asked)
     weighed = rate is not None
     usual = (COST if len(asked.sizes) > 1 else LATENCY) if weighed else PER_DEVICE
-    decisive, least = objective(minimize, maximize, usual, weighed)
+    decisive, least = asked.objective(minimize, maximize, usual, weighed)
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
@@ -231,7 +231,9 @@ def serve(
         },
     }
     weights, cache = asked.published_formats, parameters["kv_precision"]
-    formats = f"weights in {weights} as published, products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    formats = (
+        f"weights in {weights} as published, matrix products in {', '.join(dict.fromkeys(products))}, cache in {cache}"
+    )
     assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
         assumed["variation"] = "all prompts have the same length, and so have all answers"
@@ -253,7 +255,7 @@ def serve(
     if clients is not None:
         origins["batch"] = ("stated", "--clients")
     fleet = rate is not None and devices is None and (decisive, least) in ((COST, True), (PER_DEVICE, False))
-    details, whole = ", ".join(words), asked.stated("inference", **values)
+    details, whole = ", ".join(words), asked.stated(**values)
     how = asked, content, decisive, least, weighed, against, assumed, warnings, details, whole, origins, fleet
     return answered(*how)
 

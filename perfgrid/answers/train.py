@@ -15,7 +15,7 @@ from perfgrid.formulas.hardware.device import FORMATS
 
 from .answer import answered
 from .origins import Origin, of_all, origin
-from .question import SCALED, format_of, objective, plain, question, rounded, stated
+from .question import SCALED, format_of, plain, question, rounded, stated
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -123,7 +123,7 @@ def train(
     }
     origins |= {name: ("stated", "--precision") for name in scaled}
     asked = question(model, on, devices, topology, software, catalog, price)
-    decisive, least = objective(minimize, maximize, "step_time", True)
+    decisive, least = asked.objective(minimize, maximize, "step_time", True)
     assumed: dict[str, str] = {}
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)

@@ -60,11 +60,6 @@ class Imported:
     towers: tuple[str, ...] = ()  # keys beside those of the language model, which are not read
 
 
-def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> dict[str, Value]:
-    """The quantities of the model that a configuration describes, checked; ``where`` names the file in errors."""
-    return dict(imported(config, variables, where).values)
-
-
 def imported(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> Imported:
     """The model that a configuration describes, and what became of its keys; ``where`` names the file in errors.
 

@@ -10,14 +10,13 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.analysis.best_design import best_design
-from perfgrid.analysis.pools import join_pools
-from perfgrid.analysis.text import labels_of
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.answers.entries import separated
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.units import in_unit, whole
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import err, out
+from perfgrid.printing.progress import Reporter
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
 from perfgrid.results.provenance import label_of
@@ -25,6 +24,7 @@ from perfgrid.study.file import POOLS
 from perfgrid.study.ledger import unread
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study, content_of, load_study, setting_of
+from perfgrid.text.values import labels_of
 from perfgrid.validation.measurements.measured import Measured
 
 

@@ -7,21 +7,22 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.number_text import count_text
 from perfgrid.analysis.pareto import pareto
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
-from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.pareto_table import front_rows, print_objectives
-from perfgrid.cli.printing.progress import Reporter
+from perfgrid.answers.saved import best_labels
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
+from perfgrid.printing.best_table import print_winners, winner_rows
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.pareto_table import front_rows, print_objectives
+from perfgrid.printing.progress import Reporter
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import count_text
 
 from .arguments import names_in, study_of, with_catalog
 from .effects import warnings_of
-from .launching import Launcher, best_labels
+from .launching import Launcher
 from .options import (
     AsJson,
     Assumptions,

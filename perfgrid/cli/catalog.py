@@ -13,7 +13,6 @@ from typer import Argument, Option, Typer
 
 from perfgrid.analysis.catalog_age import old_values, summary
 from perfgrid.analysis.catalog_check import Remark, counted_parameters, remarks
-from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.files import Layer, files_of
@@ -30,6 +29,7 @@ from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import setting_of
+from perfgrid.text.numbers import column, header, number
 
 from .options import AsJson, CatalogFiles, Overwrite, Wide
 

@@ -9,8 +9,8 @@ from typer import Argument, Option
 
 from perfgrid.analysis.compare import compare
 from perfgrid.analysis.compare_text import comparison_table, outcome_lines, tokens_line
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.progress import Reporter
 from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
@@ -61,6 +61,6 @@ def compare_command(
     for line in outcome_lines(found):
         out.print(line)
     if not found.intervals and not found.same:
-        from .validate import serving_note
+        from perfgrid.analysis.published_errors import serving_note
 
         out.print(serving_note())

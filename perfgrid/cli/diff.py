@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
-from perfgrid.analysis.number_text import count_text, number
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.text.numbers import count_text, number
 
 from .arguments import names_in
 from .options import AsJson, Formulas, Recompute, Wide

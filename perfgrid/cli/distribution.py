@@ -11,14 +11,14 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.distribution import distribution
-from perfgrid.analysis.number_text import column, count_text, header, number
-from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.labels import axis_label
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.cells import cells
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.labels import axis_label
+from perfgrid.printing.progress import Reporter
 from perfgrid.printing.tables import print_table
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import column, count_text, header, number
 
 from .arguments import asks_best, names_in, places_at, study_of
 from .options import AsJson, AtDesigns, Formulas, Output, Overwrite, Settings, StudyFile, Wide

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from perfgrid.analysis.text import labels_of
 from perfgrid.results.factored import expand
 from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.text.values import labels_of
 
 from .arguments import asks_best, places_at
 from .options import AtDesigns, Formulas, Overwrite, Recompute

@@ -8,15 +8,14 @@ from typing import Annotated
 import xarray as xr
 from typer import Argument, Option
 
-from perfgrid.analysis.explain import explain
-from perfgrid.analysis.story_text import as_data
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
-from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
-from perfgrid.cli.printing.profile import print_profile
+from perfgrid.analysis.explanation.explain import explain
+from perfgrid.analysis.explanation.text import as_data
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.pictures.figures.draw import check_figure, matplotlib
+from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import err, print_json
+from perfgrid.printing.derivation import DEPTH, print_derivation, print_explanation
 from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study
@@ -25,6 +24,7 @@ from perfgrid.validation.own_profile import own_profile
 from .arguments import chosen_labels, design_labels, study_or_result, with_catalog
 from .launching import Launcher
 from .options import AsJson, Assumptions, AtDesign, CatalogFiles, Formulas, Launch, Overwrite, Settings, StudyOrResult
+from .profile import print_profile
 
 
 def explain_command(

@@ -8,13 +8,13 @@ from typing import Annotated
 from typer import Argument, Option
 
 from perfgrid.analysis.nomenclature import explained
-from perfgrid.analysis.number_text import bare_unit
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.text.numbers import bare_unit
 
 from .options import AsJson, Formulas, Wide, one_of
 

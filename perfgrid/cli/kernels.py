@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from perfgrid.analysis.explanation.text import point_lines
 from perfgrid.analysis.iteration_times import IterationTimes
 from perfgrid.analysis.kernel_table import kernels
-from perfgrid.analysis.number_text import column, header
-from perfgrid.analysis.text import point_lines
 from perfgrid.formulas import INNER
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.text.numbers import column, header
 
 from .arguments import chosen_labels, design_labels, study_or_result
 from .options import AsJson, AtDesign, Formulas, Settings, StudyOrResult, Wide

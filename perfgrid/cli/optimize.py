@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from typer import Option
 
 from perfgrid.catalog.units import number_or_text
-from perfgrid.cli.printing.optimum_table import design_rows, print_designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.design_file import save_designs
 from perfgrid.optimizer.optimize import optimize
 from perfgrid.printing.console import out, print_json, print_line
+from perfgrid.printing.optimum_table import design_rows, print_designs
 
 from .arguments import names_in, study_of
 from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile, Wide

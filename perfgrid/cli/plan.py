@@ -7,13 +7,13 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from perfgrid.analysis.number_text import bare_unit, count_text, number
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
+from perfgrid.study.entries import unit_of
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.study import Study
-from perfgrid.study.tables import unit_of
+from perfgrid.text.numbers import bare_unit, count_text, number
 
 from .arguments import study_of
 from .options import AsJson, Formulas, Settings, StudyFile, Wide

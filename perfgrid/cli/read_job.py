@@ -10,13 +10,11 @@ from typing import Annotated, Any
 import tomli_w
 from typer import Argument, Option
 
-from perfgrid.analysis.number_text import column
-from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
@@ -25,11 +23,13 @@ from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_files
 from perfgrid.jobs.suggest import Suggestions, suggest
 from perfgrid.jobs.verdict import inputs_of, verdict_of
+from perfgrid.printing.assumptions_table import assumptions_data, print_assumptions
 from perfgrid.printing.console import err, out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.ledger import Origin
 from perfgrid.study.study import build_study, setting_of
+from perfgrid.text.numbers import column
 
 from .arguments import on_device
 from .job_formats import show_formats

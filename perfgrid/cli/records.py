@@ -7,11 +7,11 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option, Typer
 
-from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import err, out, print_line
 from perfgrid.results.files import check_output, write_text
+from perfgrid.text.numbers import count_text
 from perfgrid.validation.measurements.templates import TEMPLATES, template
 from perfgrid.validation.schema import read_records
 

@@ -12,16 +12,15 @@ import xarray as xr
 from typer import Exit, Option
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.number_text import count_text, number
 from perfgrid.analysis.pareto import DESIGN, pareto
-from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.feasibility import print_impossible, print_violations
-from perfgrid.cli.printing.pareto_table import front_rows, print_outputs
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.formulas import INNER
+from perfgrid.printing.best_table import print_winners, winner_rows
 from perfgrid.printing.console import err, out, print_json, print_line
+from perfgrid.printing.feasibility import print_impossible, print_violations
+from perfgrid.printing.pareto_table import front_rows, print_outputs
+from perfgrid.printing.progress import Reporter
 from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, save_factored
 from perfgrid.results.feasibility import violations
@@ -30,6 +29,7 @@ from perfgrid.results.opening import open_result
 from perfgrid.results.stream import STORE, stream
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import count_text, number
 
 from .arguments import bytes_of, study_of
 from .effects import warnings_of
@@ -151,7 +151,7 @@ def _report(
     if winners is not None and choice is not None:
         print_winners(study, winners, choice, listed)
         if study.file.workload == "inference":
-            from .validate import serving_note
+            from perfgrid.analysis.published_errors import serving_note
 
             out.print(serving_note())
     elif choice is not None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import xarray as xr
 
-from perfgrid.analysis.number_text import header
 from perfgrid.printing.console import print_line
 from perfgrid.results.files import check_output, write_text
 from perfgrid.results.save import save
+from perfgrid.text.numbers import header
 
 
 @dataclass(frozen=True)

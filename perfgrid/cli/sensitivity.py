@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.number_text import bare_unit, count_text
 from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.uncertainty import as_stated
-from perfgrid.cli.printing.bars import bar
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
+from perfgrid.printing.bars import bar
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.progress import Reporter
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import bare_unit, count_text
 
 from .arguments import names_in, outputs_of, places_at, study_of
 from .options import AsJson, AtDesigns, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Annotated, Any
 
 from typer import Option
 
-from perfgrid.answers.plain import answer_json, answer_rows, answer_units
-from perfgrid.answers.pools import serve_pools
-from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import print_answer, print_assumed
+from perfgrid.analysis.published_errors import serving_note
+from perfgrid.answers.saved import best_labels
 from perfgrid.answers.serve import serve
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
-from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.feasibility import print_impossible, print_violations
+from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.answer import print_assumed
+from perfgrid.printing.best_table import print_winners, winner_rows
 from perfgrid.printing.console import out, print_json
+from perfgrid.printing.feasibility import print_impossible, print_violations
 from perfgrid.results.feasibility import violations
 
+from .answering import Answering
 from .arguments import duration, names_in, sizes_in
-from .launching import Launcher, answer_design, best_labels
+from .launching import Launcher
 from .options import (
     AsJson,
     Assumptions,
@@ -39,8 +38,6 @@ from .options import (
     Topology,
     Wide,
 )
-from .saving import Target
-from .validate import serving_note
 
 
 def serve_command(
@@ -88,8 +85,7 @@ def serve_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
-    launcher = Launcher.of(launch, overwrite, as_json)
-    target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
+    answering = Answering.of(launch, csv, save, assumptions, overwrite, as_json)
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
         stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
@@ -108,7 +104,7 @@ def serve_command(
             }
             | {"minimize": minimize, "maximize": maximize, "catalog": files},
             as_json,
-            launcher,
+            answering.launcher,
         )
     found = serve(
         model,
@@ -132,21 +128,7 @@ def serve_command(
         catalog=files,
         largest_load=largest_load,
     )
-    if save is not None:
-        save_study(found, save, files or (), overwrite)
-    target.save_rows(answer_rows(found), answer_units(found))
-    design = answer_design(found, files or ()) if assumptions else None
-    decides, origins = found.attrs["objective"], json.loads(found.attrs["origins"])
-    if as_json:
-        inputs = {"inputs": assumptions_data(*design, decides, origins)} if design else {}
-        print_json(answer_json(found) | {"note": serving_note()} | inputs)
-        return
-    print_answer(found)
-    if design:
-        print_assumptions(*design, decides, origins)
-    out.print(serving_note())
-    if launcher:
-        launcher.write_answer(found, files or ())
+    answering.show(found, files or (), serving_note())
 
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool, launcher: Launcher | None) -> None:

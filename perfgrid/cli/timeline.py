@@ -9,8 +9,8 @@ from typer import Option
 
 from perfgrid.analysis.chrome_trace import chrome_trace, event_rows
 from perfgrid.analysis.timeline import searched_quantities, timeline
-from perfgrid.cli.printing.timeline_chart import print_passes, print_timeline
 from perfgrid.printing.console import print_json
+from perfgrid.printing.timeline_chart import print_passes, print_timeline
 from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import chosen_labels, design_labels, study_or_result

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from typer import Option
 
-from perfgrid.answers.plain import answer_json, answer_rows, answer_units
-from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import print_answer
 from perfgrid.answers.train import train
-from perfgrid.cli.printing.assumptions_table import assumptions_data, print_assumptions
-from perfgrid.printing.console import print_json
 
+from .answering import Answering
 from .arguments import duration, names_in, sizes_in
-from .launching import Launcher, answer_design
 from .options import (
     AsJson,
     Assumptions,
@@ -32,7 +26,6 @@ from .options import (
     Software,
     Topology,
 )
-from .saving import Target
 
 
 def train_command(
@@ -64,8 +57,7 @@ def train_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to train a model on given devices."""
-    launcher = Launcher.of(launch, overwrite, as_json)
-    target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
+    answering = Answering.of(launch, csv, save, assumptions, overwrite, as_json)
     found = train(
         model,
         names_in(on),
@@ -84,17 +76,4 @@ def train_command(
         price=None if price is None else names_in(price),
         catalog=files,
     )
-    if save is not None:
-        save_study(found, save, files or (), overwrite)
-    target.save_rows(answer_rows(found), answer_units(found))
-    design = answer_design(found, files or ()) if assumptions else None
-    decides, origins = found.attrs["objective"], json.loads(found.attrs["origins"])
-    if as_json:
-        inputs = {"inputs": assumptions_data(*design, decides, origins)} if design else {}
-        print_json(answer_json(found) | inputs)
-        return
-    print_answer(found)
-    if design:
-        print_assumptions(*design, decides, origins)
-    if launcher:
-        launcher.write_answer(found, files or ())
+    answering.show(found, files or ())

@@ -11,17 +11,17 @@ import numpy as np
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.number_text import column, header, label_text, number
 from perfgrid.analysis.uncertainty import as_stated, only, quantiles, tornado
-from perfgrid.cli.printing.bars import bar, swing
-from perfgrid.cli.printing.cells import cells
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.bars import bar, swing
+from perfgrid.printing.cells import cells
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import column, header, label_text, number
 
 from .arguments import asks_best, chosen_labels, design_labels, names_in, outputs_of, study_of
 from .options import AsJson, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide, one_of

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Annotated
 
 from typer import Exit, Option
 
-from perfgrid.analysis.number_text import count_text, number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
 from perfgrid.pictures.views.make import picture_of
 from perfgrid.printing.console import err, out, print_json, print_line
+from perfgrid.printing.derivation import DEPTH, print_explanation
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import count_text, number
 from perfgrid.validation.report import (
     HEADERS,
     OWN,
@@ -29,7 +27,7 @@ from perfgrid.validation.report import (
     worst_rows,
 )
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
-from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
+from perfgrid.validation.validate import Prediction, Validation, validate
 
 from .arguments import measured_files, on_device
 from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
@@ -180,16 +178,3 @@ def _print(found: Validation, verbose: bool, worst: bool = True) -> None:
     if found.problems:
         out.print()
         out.print(f"not valid records: {count_text(len(found.problems), 'line')} (listed on standard error)")
-
-
-def serving_note() -> str:
-    """How far serving may be off, in place of intervals, which only training steps have."""
-    shares = json.loads(RECORDED.read_text(encoding="utf-8"))["shares"]
-    dense, mixtures = (
-        math.exp(shares[f"blind: inference: {models}"]["median"]) for models in ("dense models", "mixtures of experts")
-    )
-    return (
-        f"no intervals for serving: half of the blind records are within a factor of {dense:.2f} (dense models) and "
-        f"{mixtures:.2f} (mixtures of experts) of the prediction (docs/accuracy.md); perfgrid uncertainty spans the "
-        "ranges of the catalog"
-    )

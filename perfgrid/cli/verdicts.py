@@ -7,10 +7,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from perfgrid.analysis.number_text import column, number
 from perfgrid.jobs.verdict import Held, Verdict
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
+from perfgrid.text.numbers import column, number
 
 WORDS = {  # of a quantity that a job reaches: its row, its unit
     "step_time": ("time per step", "s"),

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from perfgrid.analysis.number_text import count_text, number
-from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import print_json, print_line
+from perfgrid.printing.progress import Reporter
 from perfgrid.results.store.verify import verify
 from perfgrid.results.stream import STORE
+from perfgrid.text.numbers import count_text, number
 
 from .arguments import study_of
 from .options import AsJson, Formulas, Settings

@@ -54,11 +54,6 @@ class Worker:
     gpus: int | None = None
 
 
-def is_deployment(text: str) -> bool:
-    """Whether a text starts workers."""
-    return deployment_in(text) != ""
-
-
 def deployment_in(text: str) -> str:
     """The format of a text that starts workers; empty for others."""
     if MODULE.search(text) is not None or f"kind: {GRAPH}" in text:

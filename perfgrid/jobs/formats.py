@@ -22,9 +22,9 @@ from perfgrid.catalog.schema import convert
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
 
 from .arguments import Arguments, hyphenated
+from .extended import FOLDER, whole
 from .subjects import covers
 from .syntaxes import TABLES, Syntax
-from .tables import FOLDER, whole
 
 USUAL = "usual"  # of a quantity that the software states: what it states
 INSIDE, BETWEEN = "ici_", "dcn_"  # of an axis of a mesh: its part inside and between scale-up domains

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from perfgrid.catalog import Entry
@@ -61,10 +61,6 @@ class Job:
         found |= {name: ("stated", f"--set {name}") for name in settings}
         named: dict[str, Origin] = {"model": ("stated", "the job"), "device": ("stated", "--on")}
         return named | found
-
-    def with_model(self, model: Entry, own: bool) -> Job:
-        """The job of a model."""
-        return replace(self, model=model, own=own)
 
 
 def _taken(why: str) -> Origin:

@@ -20,7 +20,6 @@ CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # 
 SHAPE = (*CORE, "head_dim", "vocab_size", "expert_ffn_size", "experts_per_token")  # stated beside a name, they hold
 REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
-UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
 _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
 _VARIANT = re.compile(r"[-_](instruct|chat|it|base|hf|preview|0528|0324|terminus|v0\.\d|2507)(?=[-_]|$)")
 _RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
@@ -208,7 +207,7 @@ def model_in(
 
 
 def _also_named(catalog: Catalog, wanted: Entry, name: Any, where: str) -> list[tuple[str, str, str]]:
-    """What is told of the model that the user names where the job names one, too. PerfgridError for another shape."""
+    """What is reported of the model that the user names beside that of the job. PerfgridError for another shape."""
     stated = named_model(catalog, str(name)) if name else None
     if stated is None or stated.name == wanted.name:
         return []

@@ -34,7 +34,7 @@ class Settings:
     def add(self, stated: Iterable[tuple[str, Any]], file: str, weak: bool = False, last: bool = False) -> None:
         """Take in the settings of a file; a later statement replaces an earlier one, ``weak``: unless it is "auto".
 
-        ``last``: of flags, of which a program takes the last; those before are told.
+        ``last``: of flags, of which a program takes the last; those before are listed.
         """
         for key, value in stated:
             if isinstance(value, str) and (is_unread(value) or _PLACEHOLDER.fullmatch(value)):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.pools import Designs, joined, paired, slowed
+from perfgrid.analysis.joined_pools import Designs, joined, paired, slowed
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin
 from perfgrid.catalog import Catalog
 from perfgrid.engine.grid.dataset import CONCERNING, feasible

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError

@@ -15,13 +15,13 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.space import Axis
 from perfgrid.formulas import INNER
 from perfgrid.results.files import check_output, write_text
+from perfgrid.study.file import LAYOUT
 from perfgrid.study.free import leaf
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.study import Study, workloads
 
 from .function import stated
 
-LAYOUT = "parallelism"
 SEARCHED = ("optimize", "workloads", "best", "pareto", "view", "where", "catalog")  # a design is no search
 
 

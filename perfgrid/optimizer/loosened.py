@@ -15,7 +15,7 @@ from .descent import FINE, improved
 from .found import Found
 from .problem import Problem
 
-REACHED = 1e-5  # slack to within which a moved limit is met: small against a move of a percent
+REACHED = 1e-5  # slack to within which a moved limit is kept: small against a move of a percent
 AGAIN = 3  # searches, each from where the last one ended
 
 

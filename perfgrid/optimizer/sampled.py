@@ -8,9 +8,9 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.space import Axis
+from perfgrid.study.entries import OWN_PREFIX, STATED
 from perfgrid.study.samples import SAMPLE, entries_of, ranges, sample_axis
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED
 
 
 def in_common(name: str, studies: Mapping[str, Study], level: float) -> dict[str, Study]:

@@ -1,1 +1,1 @@
-"""Printing to a terminal or a pipe."""
+"""What is printed to a terminal or a pipe: tables, bars and lines; answers on one screen."""

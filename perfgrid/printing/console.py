@@ -17,8 +17,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-from perfgrid.analysis.text import plain
 from perfgrid.engine.errors import printable
+from perfgrid.text.values import plain
 
 PIPED, UNKNOWN = 120, 80  # columns in a pipe or a file, and in a terminal that does not state its own
 LEAST, MOST = 20, 10_000

@@ -22,8 +22,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from perfgrid.analysis.terms import TERMS
 from perfgrid.engine.errors import printable
+from perfgrid.text.terms import TERMS
 
 from .console import MOST, PlainConsole, filled, out, print_line
 

@@ -81,7 +81,8 @@ def evaluated(
 ) -> xr.Dataset:
     """The values of `evaluate`, without what a result that is kept says of its origin."""
     check_memory(plan, study.name, dtype or study.file.dtype)
+    given = given_quantities(study)
     enable_compilation_cache()
     values = Evaluation(plan, dtype or study.file.dtype, tile_points, progress).collect()
     trim()  # what follows in this process finds the memory of the tiles free
-    return labelled_values(plan, values, study.catalog.references, given_quantities(study))
+    return labelled_values(plan, values, study.catalog.references, given)

@@ -24,11 +24,11 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, origin, 
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
+from perfgrid.study.entries import OWN_PREFIX, STATED, label_in
 from perfgrid.study.file import CLUSTER_SIZE, Best, Pareto
 from perfgrid.study.layer_pattern import with_layer_pattern
 from perfgrid.study.ledger import ledger
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
 from perfgrid.study.view import View
 from perfgrid.study.where import apply_where
 
@@ -75,7 +75,8 @@ def global_attributes(study: Study, graph: Graph) -> dict[str, str]:
 
 def origin_of(study: Study, plan: Plan) -> dict[str, str]:
     """What a result says of the study and the plan that made it."""
-    return origin(plan, study.catalog.references, **global_attributes(study, plan.graph))
+    attributes = global_attributes(study, plan.graph)
+    return origin(plan, study.catalog.references, **attributes)
 
 
 def labelled(study: Study, plan: Plan, values: Mapping[str, np.ndarray]) -> xr.Dataset:

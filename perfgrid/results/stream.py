@@ -18,7 +18,7 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study, expect_study
 
 from .files import check_names, check_output, compression, replacing
-from .memory import check_memory
+from .memory import check_memory, fitting_tile
 from .provenance import template
 
 STORE = ".zarr"
@@ -107,8 +107,6 @@ def stream(
     if memory is None:
         check_memory(plan, study.name, dtype, ".nc", tile_points or TILE_POINTS)
     else:
-        from perfgrid.results.store.memory import fitting_tile
-
         tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
     enable_compilation_cache()
     regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)

@@ -53,7 +53,7 @@ def _masking(study: Content, axis: str, columns: Collection[str]) -> list[str]:
             others = [name for name in given if name != key]
             leaves = resolve(study.registry, study.outputs, others, study.file.choices, labels).leaves
             found += [key] if set(columns) & set(leaves) else []
-    except PerfgridError:  # what is missing is told where the study is evaluated
+    except PerfgridError:  # what is missing is reported where the study is evaluated
         return []
     return found
 
@@ -80,7 +80,7 @@ def _check_search(table: str, stated: Best | Pareto, study: Content) -> None:
     else:
         objectives = [name for name in (stated.minimize, stated.maximize) if name is not None]
         if stated.ties is not None and study.file.dtype != "float64":
-            raise PerfgridError(f"{study.name}, best.ties: equal designs are told apart in dtype = 'float64' alone")
+            raise PerfgridError(f"{study.name}, best.ties: equal designs can be ordered in dtype = 'float64' alone")
         if stated.within is not None and not stated.ties:
             raise PerfgridError(f"{study.name}, best.within: states how near ties are; state best.ties, too")
         if isinstance(stated.ties, list) and stated.within is None:

@@ -14,9 +14,9 @@ from perfgrid.engine.graph.resolver import Graph, resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 
+from .entries import IO_NODE, NATIVE, OWN_PREFIX, STATED, label_in
 from .file import StudyFile
 from .space import TABLES
-from .tables import IO_NODE, NATIVE, OWN_PREFIX, STATED, label_in
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from perfgrid.formulas import WORKLOADS
 from .view import View
 
 POOLS = ("prefill", "decode")  # tables of a study of two pools
+LAYOUT = "parallelism"  # the axis of layouts
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
 
 

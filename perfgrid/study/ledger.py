@@ -13,17 +13,16 @@ from perfgrid.catalog.schema import OVERRIDE, Entry
 from perfgrid.catalog.writing import value_text
 from perfgrid.engine.graph.resolver import Graph
 
-from .file import CLUSTER_SIZE
+from .entries import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
+from .file import CLUSTER_SIZE, LAYOUT
 from .samples import SAMPLE
 from .selection import asking
 from .space import TABLES
 from .study import Study, workloads
-from .tables import DEFAULTS, IMPLIED, IO_NODE, NATIVE, OWN, OWN_PREFIX, STATED, USUAL, USUAL_IN_SERVING, stated_unit
 
 Status = Literal["stated", "implied", "assumed"]
 Origin = tuple[Status, str] | None  # of an input: its status, and by whom or from what
 MOST_LABELS = 4  # of an axis that are written out
-LAYOUT = "parallelism"
 REPLACED = "the study states it of all designs"
 OF_RESULTS = "prediction intervals"  # the one reader of quantities that works on studies; others work on questions
 FAMILY = ("length_distribution", "trace")  # of keys that are checked beside the graph

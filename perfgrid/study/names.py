@@ -7,8 +7,8 @@ from typing import Any
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.schema import KINDS
 
+from .entries import IO_NODE
 from .file import StudyFile
-from .tables import IO_NODE
 
 
 def with_names(file: StudyFile, catalog: Catalog, name: str) -> tuple[StudyFile, Catalog]:

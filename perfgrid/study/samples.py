@@ -16,7 +16,7 @@ from perfgrid.catalog import Catalog, Variable
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.space import Axis
 
-from .tables import OWN, OWN_PREFIX, STATED
+from .entries import OWN, OWN_PREFIX, STATED
 from .values import check_keys
 
 SAMPLE = "sample"

@@ -21,13 +21,7 @@ from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 
-from .file import StudyFile
-from .layer_pattern import LAYER_PATTERN, layer_pattern
-from .layouts import parallelism_axis, with_split_experts
-from .partners import alone
-from .precedence import Precedence
-from .samples import SAMPLE, entries_of, ranges, sample_axis
-from .tables import (
+from .entries import (
     IMPLIED,
     IO_NODE,
     OWN,
@@ -43,6 +37,12 @@ from .tables import (
     switchable_columns,
     usual_entries,
 )
+from .file import StudyFile
+from .layer_pattern import LAYER_PATTERN, layer_pattern
+from .layouts import parallelism_axis, with_split_experts
+from .partners import alone
+from .precedence import Precedence
+from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .unstated import Open, check_open, filled
 from .values import check_keys, check_no_repeats, numbers
 from .values import names as names_of

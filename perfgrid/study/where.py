@@ -23,8 +23,8 @@ from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.space import Axis, Space
 
+from .entries import MOST_NAMES
 from .samples import SAMPLE
-from .tables import MOST_NAMES
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

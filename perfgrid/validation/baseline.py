@@ -7,14 +7,11 @@ holds without sharding.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from .collectives import link_bytes
 from .design import Row
-from .metrics import equal_weights, weighted_quantile
 from .mixers import mixer_flops, mixes
 from .schema import Record
 
@@ -90,30 +87,3 @@ def done_by_a_device(row: Row, at: Mapping[str, Any]) -> float:
     if row.record.kind in ("memory", "inference"):
         return 1.0
     return row.columns["global_batch"] * row.columns["sequence_length"] / row.columns["devices"]
-
-
-def rates_of_others(
-    work: Sequence[float],
-    measured: Sequence[float],
-    kinds: Sequence[Hashable],
-    peaks: Sequence[float],
-    sources: Sequence[str],
-    units: Sequence[str],
-) -> list[float]:
-    """Predictions of the trivial baseline with constants from other units, whose sources weigh equally.
-
-    The constant is the weighted median of measured / work of rows of the same kind. If no other unit has such rows, all
-    rows of other units give a share of the peak rate.
-    """
-    times, peak = np.asarray(measured) / np.asarray(work), np.asarray(peaks)
-    found = []
-    for i, (own, kind) in enumerate(zip(units, kinds, strict=True)):
-        others = [k for k, unit in enumerate(units) if unit != own]
-        alike = [k for k in others if kinds[k] == kind]
-        weights = equal_weights([sources[k] for k in alike or others])
-        if alike:
-            constant = weighted_quantile(times[alike], weights, 0.5)
-        else:
-            constant = weighted_quantile((times * peak)[others], weights, 0.5) / peak[i]
-        found.append(float(work[i] * constant))
-    return found

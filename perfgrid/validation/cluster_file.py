@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.number_text import number
 from perfgrid.catalog.schema import Detail, Value
 from perfgrid.catalog.writing import key_text, quoted, stated_text, value_text
+from perfgrid.text.numbers import number
 
 from .cluster import ClusterCalibration
 from .cluster_rows import PACE, TO_95, legal

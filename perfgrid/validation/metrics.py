@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -46,17 +45,6 @@ def error_of(predicted: Sequence[float], measured: Sequence[float], rates: Seque
         bias=float(np.mean(logs)),
         rank=rank,
     )
-
-
-def equal_weights(sources: Sequence[Hashable]) -> np.ndarray:
-    """Weights of rows with which all sources weigh equally; their sum is one."""
-    rows = Counter(sources)
-    return np.array([1 / (rows[source] * len(rows)) for source in sources])
-
-
-def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """The least value that, with all below it, holds this share of the weights."""
-    return float(np.quantile(values, share, weights=weights, method="inverted_cdf"))
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.analysis.step_anatomy import CATEGORIES, DATA_PARALLEL, NAMES, StepAnatomy, step_anatomy
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import index_of, replay_point
+from perfgrid.engine.grid.replay import index_of, replay_point
 from perfgrid.study.study import Study
 
 from .measurements.kinds import text_of

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.number_text import number
+from perfgrid.text.numbers import number
 
 from .groups import Prediction
 from .schema import UNITS, data
@@ -83,15 +83,3 @@ def worst_rows(worst: Iterable[Mapping[str, Any]]) -> list[list[str]]:
 def reason_rows(reasons: Mapping[str, int]) -> list[list[str]]:
     """How many records are not predicted, and why."""
     return [[str(count), reason] for reason, count in reasons.items()]
-
-
-def aim_rows(summary: Mapping[str, Any]) -> list[list[str]]:
-    """One row per group with a target: group, target, error, "missed" or "reached", cause; missed ones first."""
-    known = {**summary["groups"], **summary["totals"]}
-    rows = []
-    for name, aim in data("aims").items():
-        stated = [e for e in ("median", "p90", "rank") if e in aim and known[name][e] is not None]
-        missed = [e for e in stated if (known[name][e] < aim[e] if e == "rank" else known[name][e] > aim[e])]
-        reached, wanted = (", ".join(f"{e} {of[e]:.3g}" for e in stated) for of in (known[name], aim))
-        rows.append([name, wanted, reached, "missed" if missed else "reached", aim.get("cause", "") if missed else ""])
-    return sorted(rows, key=lambda row: row[3])

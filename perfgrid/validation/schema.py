@@ -22,12 +22,11 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.release import release
 
+from .csv_rows import rows, shares
 from .measurements.kinds import kind_in, measured_records, text_of
 from .measurements.measured import Measured
-from .tables import rows, shares
 
 SHIPPED = Path(__file__).with_name("records")
-SERVING = Path(__file__).with_name("serving")  # closed loops: validated on their own (`closed_loops`)
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
 LOGS = (".log", ".out", ".txt", ".json", ".json.gz")  # endings of files that may hold measurements
 SHARES = {  # how independent of the model a record is
@@ -149,7 +148,7 @@ class Interconnect(Block):
 
 
 class PoolLayout(Block):
-    """One of two pools: so many workers, each of the stated layout, and the most requests at once on a replica."""
+    """One of two pools: so many workers, each of the stated layout, and the most concurrent requests on a replica."""
 
     workers: Count
     tp: Count
@@ -344,7 +343,7 @@ class Problem:
 
 def records_release() -> str:
     """Version of the shipped records, with a hash of their files, such as 2026.11+1f0c9a2b."""
-    folders = [SHIPPED.parent / name for name in ("records", "serving", "unseen")]
+    folders = [SHIPPED.parent / name for name in ("records", "unseen")]
     return release(
         SHIPPED.parent, [f for folder in folders for f in folder.iterdir() if f.suffix in (".jsonl", ".csv", ".toml")]
     )

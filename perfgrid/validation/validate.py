@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.explain import explain
+from perfgrid.analysis.explanation.derivation import Explanation
+from perfgrid.analysis.explanation.explain import explain
 from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.explain import Explanation
 from perfgrid.formulas import BREAKDOWN, INNER, registry_of
 from perfgrid.formulas.serving.shares import request_parts
 from perfgrid.results.evaluate import evaluated
 from perfgrid.study.study import Study
 
-from . import collectives, inference, mixers, pools
+from . import collectives, inference, mixers, two_pools
 from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, designs
 from .fastest import WHOLE, column, fastest, violated
@@ -34,7 +34,6 @@ from .stacks import guessed, with_guess
 
 FITS = ("fits_memory", "prefill_pool_fits_memory", "decode_pool_fits_memory")
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
-RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
 
 
 @dataclass
@@ -212,7 +211,7 @@ def validate(
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
         mine = [r for r in scored if workload_of(r) == workload]
         whole = workload == "pools"
-        mapped = pools.mapped(mine, catalog) if whole else designs(mine, catalog, registry_of(workload), mapper)
+        mapped = two_pools.mapped(mine, catalog) if whole else designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
         predicted, study = _evaluated(mapped, workload, group)
         found |= predicted
@@ -227,7 +226,7 @@ WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tup
     "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
     "sequence_mixer": (mixers.MixerMapper, mixers.FORMULAS, mixers.OUTPUTS),
     "collectives": (collectives.CollectiveMapper, (), collectives.OUTPUTS),
-    "pools": (pools.PoolMapper, (), pools.OUTPUTS),
+    "pools": (two_pools.PoolMapper, (), two_pools.OUTPUTS),
 }
 
 
@@ -235,7 +234,7 @@ def workload_of(record: Record) -> str:
     """The workload that predicts a record."""
     if record.kind == "collective":
         return "collectives"
-    if pools.two_pools(record):
+    if two_pools.two_pools(record):
         return "pools"
     return "inference" if inference.serves(record) else "sequence_mixer" if mixers.mixes(record) else "training"
 
@@ -291,8 +290,8 @@ def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Predict
         return Prediction(record, tuple(f"not modelled: {reason}" for reason in broken.values()), label=row.label)
     parts: dict[str, float] = {}
     fits = [bool(at[name]) for name in FITS if name in at]
-    if pools.two_pools(record):
-        parts = pools.request_parts(at, record)
+    if two_pools.two_pools(record):
+        parts = two_pools.request_parts(at, record)
     elif record.kind == "inference":
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
     elif record.quantity == "step_time":

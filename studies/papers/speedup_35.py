@@ -146,7 +146,7 @@ assert (batch_carries > factors.loc["B200"]).all()  # more than a chip
 pd.concat(
     {
         "speed-up": strong,
-        "A100, tokens/s a device": pd.DataFrame({n: at_scale[int(n.split()[2])].iloc[0] for n in strong.index}).T,
+        "A100, tokens/s per device": pd.DataFrame({n: at_scale[int(n.split()[2])].iloc[0] for n in strong.index}).T,
     },
     axis=1,
 ).round(1)

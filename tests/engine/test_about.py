@@ -6,11 +6,11 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfgrid.analysis.explanation.derivation import explain_point
 from perfgrid.engine import PerfgridError, Registry, alternative, constraint, formula
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.dataset import constraints_of, feasible, to_dataset
-from perfgrid.engine.grid.explain import explain_point
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.engine.reductions.preselection import BestSearch

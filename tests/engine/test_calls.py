@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, Registry
 from perfgrid.engine.execution import evaluation as stages
-from perfgrid.engine.execution import kernels as calls
+from perfgrid.engine.execution import materialised as calls
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.graph.registry import Formula
 from perfgrid.engine.grid.plan import Plan

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from perfgrid.analysis.explanation.derivation import elasticities, explain_point
 from perfgrid.engine import PerfgridError, replay, resolve
-from perfgrid.engine.grid.explain import elasticities, explain_point
 
 from . import toys
 

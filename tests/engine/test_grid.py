@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.execution import kernels as calls
+from perfgrid.engine.execution import materialised as calls
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.execution.lanes import Lane
 from perfgrid.engine.grid.plan import Plan

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from perfgrid.analysis.explanation.derivation import explain_point
 from perfgrid.engine import PerfgridError, Registry, constraint, formula, replay, resolve
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.grid.dataset import formula_hash
-from perfgrid.engine.grid.explain import explain_point
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from tests.units import check

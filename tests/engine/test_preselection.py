@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine.execution import kernels
+from perfgrid.engine.execution import materialised
 from perfgrid.engine.reductions import preselection
 from perfgrid.engine.reductions.preselection import BestSearch
 
@@ -34,7 +34,7 @@ def test_winners_are_those_of_every_point(data):
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
     small = data.draw(st.sampled_from([0, 20, 60]))
     most_rows = data.draw(st.sampled_from([20, 10**6]))
-    part = mock.patch.object(kernels, "PART_POINTS", data.draw(st.sampled_from([2**17, 200, 10])))
+    part = mock.patch.object(materialised, "PART_POINTS", data.draw(st.sampled_from([2**17, 200, 10])))
     with part, mock.patch.multiple(preselection, PRESELECT_FROM=0, MOST_ROWS=most_rows):
         search = BestSearch(REGISTRY, space, objective, over, maximize, parts, None, "float64", small_points=small)
         found = search.winners(count)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfgrid.analysis.explanation.derivation import elasticities, explain_point
+from perfgrid.analysis.explanation.story import FOLDED, Replayed, story_of
+from perfgrid.analysis.explanation.terms import Kinds, terms_of
 from perfgrid.engine import Registry, formula, replay, resolve, xp
-from perfgrid.engine.graph.terms import Kinds, terms_of
-from perfgrid.engine.grid.explain import elasticities, explain_point
-from perfgrid.engine.grid.story import FOLDED, Replayed, story_of
 
 from . import toys
 from .test_explain import AT

@@ -5,11 +5,11 @@ import tracemalloc
 import numpy as np
 
 from perfgrid.engine.execution.evaluation import Evaluation
-from perfgrid.engine.execution.kernels import PART_VALUES
+from perfgrid.engine.execution.materialised import PART_VALUES
+from perfgrid.engine.execution.memory import small_bytes
 from perfgrid.engine.execution.small_stage import small_values
 from perfgrid.engine.graph.widths import largest
 from perfgrid.formulas.cost.die import MOST_SPARE, harvested
-from perfgrid.results.store.memory import small_bytes
 from tests.store.common import study
 
 

@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
+from perfgrid.analysis.explanation import derivation as explain
 from perfgrid.cli import main as cli
-from perfgrid.engine.grid import explain
 from perfgrid.engine.grid.plan import Plan
 
 SECONDS = 30  # of the processor that a command on a small input may take, whatever else the machine does

@@ -17,7 +17,7 @@ from perfgrid.formulas import COLLECTIVES, KERNELS, PARALLELISM, SERVING, TRANSF
 from perfgrid.formulas.hardware import device, power, scaling
 from perfgrid.formulas.mixer_kinds import RECURRENT
 from perfgrid.formulas.transformer import parameters
-from perfgrid.study.tables import unit_of
+from perfgrid.study.entries import unit_of
 from tests.units import check
 
 from .designs import LABELS, point, registry

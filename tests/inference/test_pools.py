@@ -16,9 +16,9 @@ from perfgrid.engine import replay, resolve
 from perfgrid.formulas import registry_of
 from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.serving.batching import NODES
-from perfgrid.study.tables import unit_of
-from perfgrid.validation.pools import mapped, one_pool
+from perfgrid.study.entries import unit_of
 from perfgrid.validation.schema import UNSEEN, Record, read_records
+from perfgrid.validation.two_pools import mapped, one_pool
 from tests.test_bad_input import run
 from tests.units import check
 

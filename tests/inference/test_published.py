@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.validation.validate import RECORDED
+from tools.validation import RECORDED
 
 from .designs import evaluate
 

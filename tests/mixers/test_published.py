@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from perfgrid.validation.schema import SHIPPED, UNSEEN
-from perfgrid.validation.validate import RECORDED, validate
+from perfgrid.validation.validate import validate
+from tools.validation import RECORDED
 
 from .cases import PUBLISHED, design, row
 

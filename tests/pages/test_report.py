@@ -1,7 +1,9 @@
 """A report in a browser: no request, no overflow, accessible, its numbers those of the result."""
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 import perfgrid as pg
 import perfgrid.pictures.pages as pages
-from perfgrid.pictures.pages.embedded import ERROR, packed_numbers, unpacked_numbers
+from perfgrid.pictures.pages.embedded import ERROR, FIRST, packed_numbers
 from perfgrid.pictures.pages.grid import Grid, Slice
 from perfgrid.pictures.pages.report import report
 
@@ -205,6 +207,16 @@ def test_first_view_narrows_what_it_has_menus_for(opened, tmp_path, devices):
     page = opened(path.as_uri())
     assert page.complaints == []
     assert page.get_by_label("devices", exact=True).count() == len(devices) - 1
+
+
+def unpacked_numbers(how: Mapping[str, Any], packed: bytes) -> np.ndarray:
+    """What `packed_numbers` packed, as the page unpacks it."""
+    planes = np.frombuffer(packed, np.uint8).reshape(-1, how["size"])
+    if how["stored"] == "float32":
+        return np.ascontiguousarray(planes.T).view("<f4").ravel().astype(np.float64)
+    codes = np.cumsum(np.ascontiguousarray(planes.T).view("<u2").ravel(), dtype=np.uint16)
+    found = np.exp(how["low"] + how["step"] * (codes.astype(np.float64) - FIRST))
+    return np.where(codes == 0, np.nan, np.where(codes == 1, 0.0, found))
 
 
 def test_numbers_are_packed_within_the_error():

@@ -8,7 +8,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.analysis.limiting import shares as parts_of
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from tests.paths import ROOT, study_path
 
 TRAINING, SERVING = study_path("bottlenecks"), study_path("bottlenecks_serving")

@@ -188,7 +188,7 @@ def test_equally_fast_tiles_take_as_long_as_one_of_them():
 def test_adding_a_gradient_costs_what_was_measured_on_h100():
     """cuBLAS on one H100, added to float32 against a result in 16 bits, beside the formula's exposed accumulation."""
     found: dict[tuple[int, int, int], dict[str, float]] = {}
-    for text in (Path(__file__).parents[2] / "benchmarks" / "probe" / "h100.jsonl").read_text().splitlines():
+    for text in (Path(__file__).parents[2] / "tools" / "probe" / "h100.jsonl").read_text().splitlines():
         row = json.loads(text)
         if row["part"] == "gradients":
             found.setdefault((row["m"], row["n"], row["k"]), {})[row["form"]] = row["sustained"]

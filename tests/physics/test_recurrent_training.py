@@ -5,7 +5,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.grid.explain import replay_point
+from perfgrid.engine.grid.replay import replay_point
 from tests.mixers.cases import design as of_mixer
 
 QWEN = "qwen3-next-80b-a3b"

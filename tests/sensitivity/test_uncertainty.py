@@ -11,7 +11,7 @@ import perfgrid as pg
 from perfgrid import PerfgridError
 from perfgrid.analysis.global_sensitivity import morris, sobol
 from perfgrid.cli.arguments import names_in
-from perfgrid.cli.printing.bars import bar, swing
+from perfgrid.printing.bars import bar, swing
 from perfgrid.study.samples import factors
 from tests.test_bad_input import run
 

@@ -21,13 +21,13 @@ from perfgrid.catalog.loader import entry_of
 from perfgrid.catalog.schema import Kind
 from perfgrid.catalog.writing import value_text
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import replay_point
+from perfgrid.engine.grid.replay import replay_point
 from perfgrid.formulas import registry_of
+from perfgrid.study.entries import OWN as OWN_ENTRIES
+from perfgrid.study.entries import USUAL, USUAL_IN_SERVING, entries_at
 from perfgrid.study.ledger import OF_RESULTS, read_by, unread
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study, build_study
-from perfgrid.study.tables import OWN as OWN_ENTRIES
-from perfgrid.study.tables import USUAL, USUAL_IN_SERVING, entries_at
 
 _FILE = tomllib.loads(Path(__file__).with_name("bases.toml").read_text())
 BASES: dict[str, dict[str, Any]] = {

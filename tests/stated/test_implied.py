@@ -10,8 +10,8 @@ import tomli_w
 
 import perfgrid as pg
 from perfgrid.analysis.prediction_intervals import intervals
-from perfgrid.answers.screen import screen
 from perfgrid.catalog import load_catalog
+from perfgrid.printing.answer import screen
 from tests.fuzz.program import run
 
 RENTED = {

@@ -18,18 +18,19 @@ from tests.store.common import study
 
 
 def test_memory_bounds_the_tile(tmp_path, monkeypatch):
+    from perfgrid.engine.execution.memory import Footprint
     from perfgrid.engine.execution.regions import Regions
-    from perfgrid.results.store import memory
+    from perfgrid.results import memory
 
     plan = study().plan(64)
     monkeypatch.setattr(memory, "resident_memory", lambda: 10**6)
     monkeypatch.setattr(memory, "LEAST_TILE", 64)
-    monkeypatch.setattr(memory, "COMPILED", 0)
-    monkeypatch.setattr(memory, "small_bytes", lambda plan: (0, 0))
+    monkeypatch.setattr(memory, "COMPILED_AT_MOST", 0)
+    monkeypatch.setattr("perfgrid.engine.execution.memory.small_bytes", lambda plan: (0, 0))
     sizes = []
     for limit in (1.2e6, 1.5e6, 2e6, 1e9):
         points = memory.fitting_tile(plan, "float32", int(limit), "s")
-        assert 10**6 + memory.tile_bytes(plan, Regions.of(plan, points), "float32") <= limit
+        assert 10**6 + Footprint.of(plan, Regions.of(plan, points).tiles, "float32").written <= limit
         sizes.append(points)
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1] == 18_056

@@ -25,7 +25,7 @@ from tests.inference.designs import evaluate
 
 from .cases import grid, point, stated
 
-PROBE = Path(__file__).parents[2] / "benchmarks" / "probe"
+PROBE = Path(__file__).parents[2] / "tools" / "probe"
 LIMIT = 700.0  # W of both devices
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfgrid.analysis.number_text import number
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.catalog import figures_row, value_row
+from perfgrid.text.numbers import number
 
 from .formulas import cited, linked
 from .links import escaped, relative, table, trail

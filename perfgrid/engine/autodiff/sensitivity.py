@@ -20,7 +20,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
-from perfgrid.engine.execution.kernels import Input, Kernel
+from perfgrid.engine.execution.materialised import Input, Kernel
 from perfgrid.engine.execution.small_stage import bring, expanded, kept_small, small_order
 from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.grid.plan import Plan

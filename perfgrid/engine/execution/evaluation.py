@@ -27,8 +27,8 @@ from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 from perfgrid.engine.hashing import signature_of
 
 from .compiled import Compiled
-from .kernels import Call, Input, Kernel, Takes, calls_of, materialised
 from .lanes import Lane, Tile, in_turn, tiles_at_once
+from .materialised import Call, Input, Kernel, Takes, calls_of, materialised
 from .small_stage import expanded, small_values
 
 TILE_POINTS = 2**22

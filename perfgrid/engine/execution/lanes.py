@@ -20,7 +20,7 @@ from perfgrid.engine.grid.plan import Quantity
 from perfgrid.engine.grid.space import Partition
 from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 
-from .kernels import Call, Input
+from .materialised import Call, Input
 
 BYTES_AT_ONCE = 2**30  # of all lanes together
 

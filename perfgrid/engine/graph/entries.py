@@ -13,6 +13,9 @@ Family = Mapping[str, Sequence[str] | Mapping[str, str]]  # members, or the memb
 Others = Mapping[str | tuple[str, ...], float | str]  # labels of alternatives -> a number, or another quantity
 WORKLOAD = "workload"  # label known before evaluation; selects formulas, see `Registry.of_workload`
 
+Sense = Literal["", "least", "most"]
+EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -30,6 +33,7 @@ class Formula:
     host: tuple[str, ...] | None = None  # the inner axes of a host formula
     flags: tuple[str, ...] = ()  # labels of its values 0, 1, ...
     where: str = ""  # the equation, table or section of the source
+    sense: Sense = ""  # what one wants of it, where its unit does not tell
     same_as: str | None = None  # of another name: the quantity that it returns as it is
 
 
@@ -89,6 +93,11 @@ class Choice:
     def flags(self) -> tuple[str, ...]:
         """The labels of the values, which all alternatives share."""
         return self.alternatives[0].flags
+
+    @property
+    def sense(self) -> Sense:
+        """What one wants of it, as the alternatives say."""
+        return self.alternatives[0].sense
 
     @property
     def source(self) -> str:

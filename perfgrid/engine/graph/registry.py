@@ -18,7 +18,7 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import Others, beside, members, occurs, plain, renamed
+from .entries import Others, Sense, beside, members, occurs, plain, renamed
 from .entries import same as same
 from .inner_axes import InnerAxes
 
@@ -74,6 +74,7 @@ def formula(
     inner: Sequence[str] = (),
     flags: Sequence[str] = (),
     where: str = "",
+    sense: Sense = "",
 ) -> Callable[[Function], Function]:
     """Mark a function as the formula of the quantity it is named after. Its arguments are names of quantities, too.
 
@@ -95,6 +96,8 @@ def formula(
         Labels of the values 0, 1, ..., printed in their place.
     where
         Equation, table or section of the source.
+    sense
+        Whether the "least" or the "most" of it is best. Default: as its unit says (times and costs, rates).
 
     Raises
     ------
@@ -118,7 +121,7 @@ def formula(
         if inner and not host:
             raise PerfgridError(f"formula {bare.name!r}: only a host formula declares inner axes")
         axes = tuple(inner) if host else None
-        return replace(bare, unit=unit, source=source, host=axes, flags=tuple(flags), where=where)
+        return replace(bare, unit=unit, source=source, host=axes, flags=tuple(flags), where=where, sense=sense)
 
     return _marking(family, build)
 
@@ -170,6 +173,7 @@ def alternative(
     family: Family | None = None,
     where: str = "",
     flags: Sequence[str] = (),
+    sense: Sense = "",
     others: Others | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as one of several ways to compute a quantity.
@@ -186,7 +190,7 @@ def alternative(
         Label quantity that selects among the alternatives, such as ``precision``. Default: the least value is taken,
         unless a study selects one in ``[choices]``; the quantity ``<of>_choice`` says which. With "workload", the
         function replaces the quantity in studies whose workload is ``label``.
-    unit, source, family, where, flags
+    unit, source, family, where, flags, sense
         As for `formula`.
     others
         Further alternatives that need no function: label, or several, -> a number, or the quantity whose value it is.
@@ -214,6 +218,7 @@ def alternative(
     """
     of_each, name = (family, label) if isinstance(label, str) else ({**(family or {}), "LABEL": label}, "LABEL")
     about = {"unit": unit, "source": source, "of": of, "label": name, "by": by, "where": where, "flags": tuple(flags)}
+    about["sense"] = sense
     return _marking(of_each, lambda bare: replace(bare, **about), others)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 
-from .entries import Family, Formula, always, members, same
+from .entries import Family, Formula, Sense, always, members, same
 
 Cell = float | str | None  # a number, the quantity whose value it is, or nothing: another alternative has the label
 About = tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]  # unit, source, meaning, labels of the values
@@ -63,14 +63,17 @@ def bind(
     of: tuple[str, str, str] | None = None,
     family: Family | None = None,
     where: str = "",
+    sense: Sense = "",
 ) -> tuple[Formula, ...]:
     """The quantity ``name`` by an equation that is a function on its own.
 
     ``arguments``: the quantities that it is called with, by spaces. ``meaning``: default, the first line of its
-    docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family`` and
-    ``where`` as for `formula`.
+    docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family``, ``where``
+    and ``sense`` as for `formula`.
     """
     text = meaning or (inspect.getdoc(function) or name).splitlines()[0]
     quantity, by, label = of or (None, None, None)
-    bare = Formula(name, function, tuple(arguments.split()), unit, source, text, quantity, label, by, where=where)
+    bare = Formula(
+        name, function, tuple(arguments.split()), unit, source, text, quantity, label, by, where=where, sense=sense
+    )
     return members(bare, family)

@@ -76,7 +76,7 @@ def decode_bandwidth_utilization(
     return total(traffic / hbm_bandwidth / decode_step_time * load_weight, "load")
 
 
-@formula(unit="1", source="chowdhery2022palm")
+@formula(unit="1", source="chowdhery2022palm", sense="most")
 def prefill_flops_utilization(prefill_bound_time, prefill_time, load_weight):
     """Part of the peak rate that the products of the prefill reach (attention not counted)."""
     return total(prefill_bound_time / prefill_time * load_weight, "load")

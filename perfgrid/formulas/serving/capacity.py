@@ -216,7 +216,9 @@ def kv_cache_memory(running_batch, dp, sequence_key_value_memory, shared_prefix_
     return running_batch / dp * sequence_key_value_memory + shared_prefix_memory
 
 
-@alternative(of="memory_per_device", by="workload", label="inference", unit="byte", source="kwon2023vllm")
+@alternative(
+    of="memory_per_device", by="workload", label="inference", unit="byte", sense="least", source="kwon2023vllm"
+)
 def serving_memory_per_device(
     weight_memory, kv_cache_memory, recurrent_state_memory, workspace_memory, reserved_memory
 ):

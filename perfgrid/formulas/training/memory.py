@@ -218,7 +218,9 @@ def KIND_memory(memory_by_stage, KIND_memory_by_stage):
     return of_largest(memory_by_stage, KIND_memory_by_stage)
 
 
-@alternative(of="memory_per_device", by="workload", label="training", unit="byte", source="korthikanti2022")
+@alternative(
+    of="memory_per_device", by="workload", label="training", unit="byte", sense="least", source="korthikanti2022"
+)
 def training_memory_per_device(memory_by_stage, working_memory, reserved_memory):
     """Memory of a device of the fullest stage: state_memory + activation_memory + working_memory + reserved_memory."""
     return largest_of_stages(memory_by_stage) + working_memory + reserved_memory

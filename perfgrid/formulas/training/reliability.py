@@ -63,5 +63,5 @@ FAILURES, RUN = "checkpoint_time time_between_failures", ("goodput", WORKLOAD, "
 PROGRESS = "checkpoint_interval checkpoint_time restart_time time_between_failures"
 FORMULAS = (
     *bind(best_interval, "checkpoint_interval", FAILURES, "s", "daly2006", where="eq. 37"),
-    *bind(progress, "goodput_of_training", PROGRESS, "1", "daly2006", of=RUN, where="eq. 20"),
+    *bind(progress, "goodput_of_training", PROGRESS, "1", "daly2006", of=RUN, where="eq. 20", sense="most"),
 )

@@ -245,19 +245,19 @@ def model_flops_per_second_per_device(model_flops_per_step, devices, step_time):
     return model_flops_per_step / devices / step_time
 
 
-@formula(unit="1", source="chowdhery2022palm")
+@formula(unit="1", source="chowdhery2022palm", sense="most")
 def model_flops_utilization(model_flops_per_second_per_device, usable_peak_rate):
     """Model FLOPs per second over the peak rate of the study's precision, all pairs of tokens counted (PaLM MFU)."""
     return model_flops_per_second_per_device / usable_peak_rate
 
 
-@formula(unit="1", source="zhao2025insights")
+@formula(unit="1", source="zhao2025insights", sense="most")
 def causal_model_flops_utilization(model_flops_utilization, causal_model_flops_per_token, model_flops_per_token):
     """Model FLOPs utilization with only the pairs of tokens counted that the causal mask leaves (MFU)."""
     return model_flops_utilization * (causal_model_flops_per_token / model_flops_per_token)
 
 
-@formula(unit="1", source="chowdhery2022palm")
+@formula(unit="1", source="chowdhery2022palm", sense="most")
 def hardware_flops_utilization(model_flops_utilization, hardware_flops_per_token, model_flops_per_token):
     """Model FLOPs utilization with all pairs and what is recomputed counted (HFU)."""
     return model_flops_utilization * (hardware_flops_per_token / model_flops_per_token)

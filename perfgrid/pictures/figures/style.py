@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from perfgrid.analysis.number_text import label_text
 from perfgrid.pictures.picture import Axis
+from perfgrid.text.numbers import label_text
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#B5A400")  # Okabe and Ito
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

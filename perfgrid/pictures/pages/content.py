@@ -6,17 +6,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.explain import explain
-from perfgrid.analysis.number_text import UNITS, label_text, number
+from perfgrid.analysis.explanation.explain import explain
+from perfgrid.analysis.explanation.text import as_data, elasticity_line
 from perfgrid.analysis.prediction_intervals import has_interval
-from perfgrid.analysis.story_text import as_data, elasticity_line
+from perfgrid.analysis.published_errors import published_errors
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
 from perfgrid.engine.errors import PerfgridError
@@ -26,10 +25,11 @@ from perfgrid.results.feasibility import violations
 from perfgrid.results.provenance import GROUPED, formulas_changed, stated_best, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.study import Study
+from perfgrid.text.numbers import UNITS, label_text, number
 
 from .grid import GROUPS, Grid
 from .near import Miss, near_misses
-from .tables import column_of, designs_table, table_of
+from .page_tables import column_of, designs_table, table_of
 from .units import about_unit
 
 DEPTH = 3  # levels of a derivation
@@ -232,7 +232,7 @@ def _assumptions(result: xr.Dataset) -> list[dict[str, str]]:
 
 def accuracy(result: xr.Dataset) -> dict[str, Any]:
     """How far predictions of this workload are from published measurements, by share of records."""
-    shares = json.loads(files("perfgrid").joinpath("validation/accuracy.json").read_text(encoding="utf-8"))["shares"]
+    shares = published_errors()
     workload, words = workload_of(result), {"blind": "new to the model", "fitted": "used to fit constants"}
     rows = []
     for share, meaning in words.items():

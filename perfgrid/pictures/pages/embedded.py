@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -89,16 +88,6 @@ def packed_numbers(values: np.ndarray) -> tuple[dict[str, Any], bytes]:
     differences = np.diff(codes, prepend=np.uint16(0)).astype("<u2")  # modulo 2^16
     planes = differences.view(np.uint8).reshape(-1, 2)
     return {"stored": "log16", "size": len(flat), "low": float(ends[0]), "step": step}, planes.T.tobytes()
-
-
-def unpacked_numbers(how: Mapping[str, Any], packed: bytes) -> np.ndarray:
-    """What `packed_numbers` packed, as the page unpacks it."""
-    planes = np.frombuffer(packed, np.uint8).reshape(-1, how["size"])
-    if how["stored"] == "float32":
-        return np.ascontiguousarray(planes.T).view("<f4").ravel().astype(np.float64)
-    codes = np.cumsum(np.ascontiguousarray(planes.T).view("<u2").ravel(), dtype=np.uint16)
-    found = np.exp(how["low"] + how["step"] * (codes.astype(np.float64) - FIRST))
-    return np.where(codes == 0, np.nan, np.where(codes == 1, 0.0, found))
 
 
 def _text(packed: bytes) -> str:

@@ -14,18 +14,18 @@ import xarray as xr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfgrid.analysis.compare import BASES, compare
-from perfgrid.analysis.number_text import number
 from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError, mistake_text
 from perfgrid.engine.hashing import digest
 from perfgrid.results.provenance import workload_of
+from perfgrid.text.numbers import number
 
 from .changed import Changes
 from .content import content, derivation, heading, pictures
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
 from .page import plain_data
-from .tables import column_of
+from .page_tables import column_of
 from .view_study import view_study
 
 MOST_BESIDE = 2**18  # designs of a lazily evaluated grid of which tables tell

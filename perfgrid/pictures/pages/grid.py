@@ -15,13 +15,13 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best_design import left_open
-from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, bare_variables, constraints_of
 from perfgrid.formulas import INNER
 from perfgrid.results.factored import SUFFIX, read_together
 from perfgrid.results.provenance import GROUPED, stated_best, workload_of
 from perfgrid.results.schema import stored
+from perfgrid.text.numbers import label_text
 
 from .units import about_unit
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.designs import Designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.engine.reductions.argmin import points_plan
@@ -57,21 +59,16 @@ def near_misses(grid: Grid, formulas: Iterable[Callable[..., Any]] = ()) -> list
     sign = 1.0 if least else -1.0
     score = sign * flat.of(grid.read(objective, rows))
     concerning = set(constraints_of(grid.result, objective))
+    about = {name: grid.result.variables[name].attrs for name in grid.constraints}
     broken = {name: flat.of(grid.read(name, rows) == 0) for name in grid.constraints if name in concerning}
-    number = sum(broken.values(), start=np.zeros(len(score), np.int16))
     group = flat.groups()
-    best = np.full(group.max() + 1, np.inf)
-    possible = (number == 0) & np.isfinite(score)
-    np.minimum.at(best, group[possible], score[possible])
+    designs_of = Designs(score, broken, group)
+    limits = {name: graph.nodes.get(name) for name in broken if about[name]["constraint"] == EXCEEDS}
     found = []
-    for name, where in broken.items():
-        node, about = graph.nodes.get(name), grid.result.variables[name].attrs
-        if about["constraint"] != "exceeds" or node is None or len(node.compared) != 2:
-            continue
-        designs = np.flatnonzero(where & (number == 1) & (score < best[group]))
-        designs = designs[np.argsort(score[designs] - best[group[designs]], kind="stable")[:MOST_TRIED]]
-        if not len(designs):
-            continue
+    for name, designs in designs_of.near([name for name, node in limits.items() if node and len(node.compared) == 2]):
+        node, best = limits[name], designs_of.least
+        assert node is not None
+        designs = designs[np.argsort(score[designs] - best[designs], kind="stable")[:MOST_TRIED]]
         at = flat.rows_of(designs)
         index = [_labelled(axis.labels, grid.labels(axis.name)[at[axis.name]]) for axis in space.axes]
         sides = (str(node.compared[0]), str(node.compared[1]))
@@ -88,13 +85,9 @@ def near_misses(grid: Grid, formulas: Iterable[Callable[..., Any]] = ()) -> list
         for i in order[np.sort(first)][:MOST_LISTED]:
             here = {a: int(r[i]) for a, r in at.items()}
             ends = (float(value[i]), float(limit[i]))
-            gain = (
-                float(score[designs[i]] / best[group[designs[i]]] - 1)
-                if possible[group == group[designs[i]]].any()
-                else np.nan
-            )
+            gain = float(score[designs[i]] / best[designs[i]] - 1) if np.isfinite(best[designs[i]]) else np.nan
             found.append(
-                Miss(name, str(about["reason"]), *ends, sides, unit, sign * float(score[designs[i]]), gain, here)
+                Miss(name, str(about[name]["reason"]), *ends, sides, unit, sign * float(score[designs[i]]), gain, here)
             )
     return found
 

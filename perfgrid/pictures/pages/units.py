@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfgrid.analysis.number_text import LEAST, units_of
+from perfgrid.text.numbers import LEAST, units_of
 
 
 def about_unit(unit: str) -> dict[str, Any]:

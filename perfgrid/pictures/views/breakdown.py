@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.analysis.explanation.story import Part, Replayed, story_of
 from perfgrid.analysis.limiting import WORDS
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import index_of, replay_point
-from perfgrid.engine.grid.story import Part, Replayed, story_of
+from perfgrid.engine.grid.replay import index_of, replay_point
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
 from perfgrid.results.provenance import designs
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import category_axis, quantity_text, value_axis
 from .lines import ACROSS, lying, piled
 from .marks import caption, check_outputs, check_place, labels_of, place_of, tooltip
 from .subject import Subject
 from .table import Row, Table, best_table
-from .words import category_axis, quantity_text, value_axis, words
 
 MEMORY, CAPACITY = "memory_per_device", "hbm_capacity"
 REST = "other parts"

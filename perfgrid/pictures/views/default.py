@@ -12,10 +12,10 @@ from perfgrid.results.provenance import stated_pareto
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
 from .breakdown import MEMORY
 from .subject import FOUND, Subject
-from .words import words
 
 MOST_COLOURS = 8
 MOST_BARS = 24

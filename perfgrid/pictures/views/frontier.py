@@ -14,11 +14,12 @@ from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.results.provenance import stated_pareto
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import quantity_text, value_axis
 from .marks import caption, check_outputs, check_place, scale_of, text_of
 from .subject import Subject
 from .table import Table
-from .words import quantity_text, value_axis, words
 
 WRITTEN = 6  # designs of a front whose labels are written beside them
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from perfgrid.pictures.picture import Cells, Panel, Picture
 from perfgrid.study.view import View
+from perfgrid.text.words import digits, words
 
+from .axes import category_axis, value_axis
 from .marks import caption, check_outputs, check_place, labels_of, numbers_of, place_of, tooltip
 from .subject import Subject
 from .table import Row, best_table
-from .words import category_axis, digits, value_axis, words
 
 WIDE = 12  # columns of all panels up to which cells have room for four digits
 

@@ -10,7 +10,9 @@ import numpy as np
 
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import value_axis
 from .marks import (
     caption,
     check_outputs,
@@ -25,7 +27,6 @@ from .marks import (
 )
 from .subject import Subject
 from .table import Row, Table, best_table
-from .words import value_axis, words
 
 ADDING = "resource"  # the inner axis along which times add up
 ACROSS = 70  # characters of all labels together from which bars lie on their side

@@ -11,8 +11,8 @@ import xarray as xr
 from pydantic import ValidationError
 
 from perfgrid.analysis.compare import Comparison
+from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.analysis.pareto import DESIGN
-from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.roofline import Roofline
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE

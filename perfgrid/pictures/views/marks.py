@@ -11,10 +11,11 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
 from perfgrid.pictures.picture import Axis, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import item_text, words
 
+from .axes import category_axis, label_axis, quantity_text
 from .subject import Subject
 from .table import Row, Table
-from .words import category_axis, item_text, label_axis, quantity_text, words
 
 MOST_REASONS = 4  # that a caption names
 LOG_FROM = 30.0  # largest over smallest value from which an axis of lines is logarithmic

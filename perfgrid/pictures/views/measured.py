@@ -12,8 +12,9 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
-from .words import quantity_text, value_axis, words
+from .axes import quantity_text, value_axis
 
 MOST_GROUPS = 6  # sources with a colour of their own
 LINE, OTHERS = "predicted as measured", "other sources"

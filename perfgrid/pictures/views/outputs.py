@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.numbers import label_text
+from perfgrid.text.words import words
 
-from .words import category_axis, quantity_text, value_axis, words
+from .axes import category_axis, quantity_text, value_axis
 
 MOST_GROUPS = 40
 RANKINGS = {  # of estimates or parameters: variable, what it is

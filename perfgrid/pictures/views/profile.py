@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perfgrid.pictures.picture import Panel, Picture, Series
 
-from .words import category_axis, quantity_text, value_axis
+from .axes import category_axis, quantity_text, value_axis
 
 WIDTH = 0.38  # of a bar, of which two stand for each category
 SERIES = ("profiled", "predicted")

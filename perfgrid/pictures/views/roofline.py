@@ -7,11 +7,12 @@ import math
 from perfgrid.analysis.roofline import Product, Roofline, roofline
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import item_text, words
 
+from .axes import quantity_text, value_axis
 from .marks import caption
 from .subject import Subject
 from .table import Table
-from .words import item_text, quantity_text, value_axis, words
 
 NEAR = 0.25  # of ln rate and ln intensity: marks that are named together
 

@@ -9,11 +9,12 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import value_axis
 from .marks import caption, check_outputs, check_place, labels_of, numbers_of, scale_of, text_of, tooltip
 from .subject import Subject
 from .table import Row, Table, best_table, every_design
-from .words import value_axis, words
 
 BEYOND = "beyond a limit"
 

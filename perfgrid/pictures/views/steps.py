@@ -14,12 +14,13 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import category_axis, quantity_text, value_axis
 from .lines import facet_title
 from .marks import caption, check_outputs, check_place, labels_of, place_of, tooltip
 from .subject import Subject, short
 from .table import Table, best_table
-from .words import category_axis, quantity_text, value_axis, words
 
 WHOLE = "all steps"
 KINDS = ("total", "increase", "decrease")

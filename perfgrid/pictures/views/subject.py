@@ -21,13 +21,12 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 from perfgrid.results.provenance import stated_best, stated_views, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.entries import unit_of
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study
-from perfgrid.study.tables import unit_of
 from perfgrid.study.view import View
 from perfgrid.study.where import filtered
-
-from .words import item_text, words
+from perfgrid.text.words import item_text, words
 
 FOUND = "found"  # coordinate of best designs: whether a group has one
 MOST_CITED, MOST_STATED = 4, 8  # sources and assumptions that a caption names

@@ -18,7 +18,7 @@ from perfgrid.analysis.prediction_intervals import has_interval, space_of
 from perfgrid.analysis.prediction_intervals import intervals as intervals_at
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
-from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.replay import index_of
 from perfgrid.formulas import INNER
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import CLUSTER_SIZE, Best, ties_of

@@ -11,11 +11,12 @@ import xarray as xr
 from perfgrid.analysis.timeline import timeline
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import item_text, words
 
+from .axes import category_axis, quantity_text, value_axis
 from .marks import caption
 from .subject import Subject
 from .table import Table
-from .words import category_axis, item_text, quantity_text, value_axis, words
 
 BESIDE = ("wait", "transfer")  # what is left empty
 WIDTH = 0.9

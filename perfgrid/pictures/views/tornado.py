@@ -11,11 +11,12 @@ from perfgrid.pictures.picture import Panel, Picture, Rule, Series
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
+from perfgrid.text.words import words
 
+from .axes import category_axis, quantity_text, value_axis
 from .marks import caption, check_outputs
 from .subject import Subject
 from .table import Table, choice_of
-from .words import category_axis, quantity_text, value_axis, words
 
 LEAST = 1e-3  # of the output: swings below are left out
 

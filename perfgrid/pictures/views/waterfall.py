@@ -10,12 +10,13 @@ from perfgrid.analysis.limiting import WORDS
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
+from perfgrid.text.words import item_text, words
 
+from .axes import category_axis, quantity_text, value_axis
 from .marks import caption
 from .steps import steps
 from .subject import Subject
 from .table import Table
-from .words import category_axis, item_text, quantity_text, value_axis, words
 
 REST = "other parts"
 LONG = 20  # letters of a label that is not written beside its bar

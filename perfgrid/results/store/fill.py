@@ -21,7 +21,7 @@ from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.results.files import PART, cannot_write, check_folder, check_names, put_in_place, status
-from perfgrid.results.memory import check_memory
+from perfgrid.results.memory import check_memory, check_room, fitting_tile
 from perfgrid.results.provenance import template
 from perfgrid.results.schema import STORE_ATTRIBUTE
 from perfgrid.study.study import Study
@@ -30,7 +30,6 @@ from .arrays import Arrays, synchronise, write_template
 from .executors import cluster, connected, processes, serial
 from .identity import differences, identity, seal
 from .journal import NAME, TABLES, Entry, Journal, read
-from .memory import check_room, fitting_tile
 from .worker import Task
 
 MOST_TILES = 2**20  # each is a file or more of every variable and a line of the journal

@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog, Entry
-
-from ..tables import block_of, completed
+from perfgrid.validation.csv_rows import block_of, completed
 
 NOT_OF_MODEL = ("parameters", "active_parameters", "context_length", "published_context", "published_precision")
 OF_FAMILY = ("learned_positions", "dropout", "biases", "tied_embeddings")  # else taken from the name of a model

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.numerals import amount, count
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.validation.csv_rows import completed
 
-from ..tables import completed
 from .blocks import block
 from .measured import Measured, device_called, lines_of, stated_device
 from .setup import Setup, identity, setup_of

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.reading import LARGEST_FILE, check_file, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.validation.csv_rows import completed
 
-from ..tables import completed
 from .collectives import is_nccl, nccl_records
 from .kineto import is_kineto, kineto_records
 from .measured import Measured

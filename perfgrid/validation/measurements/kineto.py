@@ -21,7 +21,7 @@ from perfgrid.catalog.numerals import amount, count, number
 from perfgrid.catalog.reading import Malformed, from_json
 from perfgrid.engine.errors import PerfgridError, shown
 
-from .kernels import gemm_fields
+from .kernel_fields import gemm_fields
 from .measured import Measured, device_called, names, stated_device
 from .setup import fields, identity, setup_of
 

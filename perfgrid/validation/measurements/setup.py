@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from perfgrid.analysis.number_text import count_text
 from perfgrid.catalog import Catalog, Entry, convert
 from perfgrid.catalog.checkpoints import PUBLISHED
 from perfgrid.catalog.reading import from_toml, read_text
@@ -18,10 +17,11 @@ from perfgrid.jobs.design import design_at
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.models import CORE, named_model
 from perfgrid.jobs.read import read_files
+from perfgrid.study.entries import usual_entries
 from perfgrid.study.study import load_study
-from perfgrid.study.tables import usual_entries
+from perfgrid.text.numbers import count_text
+from perfgrid.validation.csv_rows import completed
 
-from ..tables import completed
 from .blocks import block, fits, model_fields
 from .measured import Measured, slug
 
@@ -259,7 +259,7 @@ class Setup:
         for name in ("prompt_tokens", "output_tokens"):
             self.needed(name)
         if "batch_rule" not in self.values and not {"batch", "request_rate"} & self.values.keys():
-            how = "give --set batch=... (requests at once) or --set request_rate=..."
+            how = "give --set batch=... (concurrent requests) or --set request_rate=..."
             raise PerfgridError(f"{self.where}: the load is not stated: {how}")
         self.usual("batch_rule", "concurrency" if "batch" in self.values else "rate")
         self.usual("precision", "bf16")

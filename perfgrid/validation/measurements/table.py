@@ -19,10 +19,10 @@ from perfgrid.catalog.numerals import amount
 from perfgrid.catalog.reading import check_columns, csv_rows
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest, shown
+from perfgrid.validation.csv_rows import value_of
 
-from ..tables import value_of
 from .collectives import COLLECTIVE, collective_fields
-from .kernels import KERNEL, kernel_fields
+from .kernel_fields import KERNEL, kernel_fields
 from .measured import LONGEST_LINE, Measured, names, slug
 from .setup import OPTIONS, Setup, fields, setup_of
 from .throughput import RATES, step_time

@@ -17,7 +17,7 @@ device,devices,model,sequence_length,global_batch,microbatch,tp,pp,step_time_s,t
 """,
     "serving": """\
 # Serving runs: a row for each. One measured column is enough.
-# concurrency        requests at once in a closed loop; or request_rate, requests per second
+# concurrency        concurrent requests in a closed loop; or request_rate, requests per second
 # precision          of matrix products; also weight_precision, kv_precision, requests, dp, ep, software
 # measured           ttft_ms, tpot_ms, request_latency_s (means over requests), output_tokens_per_second
 device,devices,model,tp,precision,prompt_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,output_tokens_per_second

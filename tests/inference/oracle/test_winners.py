@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.answers.pools import serve_pools
+from perfgrid.answers.serve_pools import serve_pools
 from tests.inference.designs import evaluate
 
 from .winners import DEEPSEEK, MEASURES, QUESTIONS, answered, recommended, stored, within

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import perfgrid as pg
-from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.search import BUDGET
+from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.catalog import load_catalog
 from perfgrid.study.study import build_study
 from tests.inference.designs import evaluate, point, value

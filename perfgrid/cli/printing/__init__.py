@@ -1,1 +1,0 @@
-"""Results printed in a terminal: tables, derivations, progress."""

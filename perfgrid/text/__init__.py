@@ -1,0 +1,1 @@
+"""Numbers, names and values as people read them, for every room above."""
