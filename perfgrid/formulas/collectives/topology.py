@@ -78,12 +78,6 @@ def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, 
     return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
 
 
-@formula(unit="s", source="thakur2005")
-def tier_path_latency(tier_hops, tier_hop_latency):
-    """Latency of the links between two members, by tier."""
-    return tier_hops * tier_hop_latency
-
-
 @constraint(
     reason="the fabric does not fit the device's scale-up links",
     source="narayanan2021",

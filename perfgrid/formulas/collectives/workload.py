@@ -125,11 +125,11 @@ def broadcast_time(
 
     The whole message passes every link of the ring: n - 1 steps, B over the rate of the ring.
     """
-    ring = ring_latency(
-        replica, replica_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, replica_named_algorithm
+    latency, steps = ring_latency(
+        replica, replica_tier_ranks, nccl_step_latency, nccl_base_latency, replica_named_algorithm
     )
-    speed = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
-    return chosen_time(message_size, ring, several(replica) / speed)
+    rate = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    return chosen_time(message_size, latency, several(replica) / rate, chunk_share * steps)
 
 
 @formula(unit="s", source="nccl2026tuning")

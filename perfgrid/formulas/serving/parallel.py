@@ -10,7 +10,6 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import WORKLOAD, alternative, formula, synonyms
 from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, largest, only, table, total
-from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
@@ -67,12 +66,6 @@ def serving_tp_message(pass_tokens, hidden_size, activation_size):
     return pass_tokens * hidden_size * activation_size
 
 
-@formula(unit="s", source="nccl2026tuning")
-def tp_nccl_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth):
-    """Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass."""
-    return chosen_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth, 0.5)
-
-
 @formula(unit="s", source="nvidia2024customallreduce")
 def tp_direct_time(tp_message, tp_tier_ranks, nccl_step_latency, tp_tier_bandwidth, tier_kind, direct_collectives):
     """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, from their start.
@@ -99,10 +92,12 @@ def tp_in_network_time(tp_message, tp_tier_ranks, tier_transfer_latency, tier_ba
 
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp):
+def serving_tp_all_reduce_time(
+    tp_nccl_all_reduce_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp
+):
     """Time of one all-reduce of the tensor-parallel ranks by the fastest means that there is, by pass."""
     others = collective_launch_latency + xp.minimum(tp_direct_time, tp_in_network_time)
-    return xp.where(tp > 1, xp.minimum(tp_nccl_time, others), 0.0)
+    return xp.where(tp > 1, xp.minimum(tp_nccl_all_reduce_time, others), 0.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
