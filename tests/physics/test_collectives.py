@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives import nccl
 from perfgrid.formulas.collectives.ideal import NAMES
 from perfgrid.formulas.collectives.placement import ranks_in_domain
