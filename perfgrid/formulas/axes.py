@@ -52,7 +52,6 @@ INNER = InnerAxes(
         "reach": ("device", "group", "network"),  # of a link: to a device, among neighbours, through the network
         "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
         "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
-        "per": ("message", "chunk"),  # what a latency or time per byte of a collective is paid for, once each
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL
         # what the schedule of a collective asks of the links of a tier (see `Schedule`); adjacent axes

@@ -44,9 +44,7 @@ def speeds(tiers):
 def times(found, size, step, hop, bandwidth, post):
     """Times by algorithm and span, as the formulas combine them."""
     by_tier = [table("tier", scale_up=x[0], scale_out=x[1]) for x in (step, hop, bandwidth)]
-    found, speed = INNER.vector("tier", found), (by_tier[0], by_tier[1], post)
-    latency, inverse_bandwidth = ideal.CALL_latency(found, *speed), ideal.CALL_inverse_bandwidth(found, by_tier[2])
-    return ideal.schedule_time(size, latency, inverse_bandwidth)
+    return ideal.times(size, INNER.vector("tier", found), by_tier[0], by_tier[1], post, by_tier[2])
 
 
 @pytest.mark.parametrize("name", FABRICS)

@@ -64,16 +64,15 @@ def bind(
     family: Family | None = None,
     where: str = "",
     flags: tuple[str, ...] = (),
+    host: tuple[str, ...] | None = None,
 ) -> tuple[Formula, ...]:
     """The quantity ``name`` by an equation that is a function on its own.
 
     ``arguments``: the quantities that it is called with, by spaces. ``meaning``: default, the first line of its
     docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family``,
-    ``where`` and ``flags`` as for `formula`.
+    ``where`` and ``flags`` as for `formula`; ``host``: the inner axes of a host formula.
     """
     text = meaning or (inspect.getdoc(function) or name).splitlines()[0]
     quantity, by, label = of or (None, None, None)
-    bare = Formula(
-        name, function, tuple(arguments.split()), unit, source, text, quantity, label, by, where=where, flags=flags
-    )
-    return members(bare, family)
+    bare = Formula(name, function, tuple(arguments.split()), unit, source, text, quantity, label, by)
+    return members(replace(bare, where=where, flags=flags, host=host), family)

@@ -9,10 +9,9 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, table, total
-from perfgrid.formulas.collectives.schedules.schedule import several
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from .ideal import TABLE, any_offered, inverse_bandwidth, latency
-from .ideal_tables import fabric_of, schedules
+from .ideal import any_offered, asks
 
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
 EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
@@ -63,19 +62,10 @@ def GROUP_nccl_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth
     return several(GROUP_tier_ranks) / GROUP_tier_bandwidth
 
 
-@formula(family=EXCHANGING, **TABLE)
-def GROUP_all_to_all_schedules(
-    tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
-):
-    """What all-to-alls of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(fabric, "all_to_all", int(GROUP), int(GROUP_stride))
-
-
-def of_each_tier(by_span):
-    """Values of the direct schedule of each tier on its own, by tier."""
-    direct = at(by_span, algorithm="direct")
-    return table("tier", scale_up=at(direct, span="scale_up"), scale_out=at(direct, span="scale_out"))
+def of_each_tier(schedules, use):
+    """What the direct schedule of each tier on its own asks of its links, by tier."""
+    direct = at(schedules, link_use=use, algorithm="direct")
+    return table("tier", **{tier: at(direct, span=tier, tier=tier) for tier in ("scale_up", "scale_out")})
 
 
 @alternative(of="GROUP_exchange_latency", by="library", label="ideal", unit="s", source="dally2004", family=EXCHANGING)
@@ -88,8 +78,9 @@ def GROUP_ideal_exchange_latency(
     tier_message_latency,
 ):
     """Latency of an exchange in the GROUP group on the links of the fabric, by tier."""
-    found = latency(GROUP_all_to_all_schedules, tier_step_latency, tier_hop_latency, 0.0)
-    return of_each_tier(found) + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
+    steps, hops, volume = (of_each_tier(GROUP_all_to_all_schedules, use) for use in ("steps", "hops", "volume"))
+    found = xp.where(volume >= 0, steps * tier_step_latency + hops * tier_hop_latency, UNAVAILABLE)
+    return found + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
 
 
 @alternative(
@@ -105,8 +96,8 @@ def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tie
 
     The tables count a message with the part that a rank keeps: n/(n - 1) of what it sends.
     """
-    found = inverse_bandwidth(GROUP_all_to_all_schedules, tier_link_bandwidth)
-    return of_each_tier(found) * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
+    load = xp.maximum(of_each_tier(GROUP_all_to_all_schedules, "volume"), 0.0) / tier_link_bandwidth
+    return load * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
 # ---- bindings: experts ----------------------------------------------------------------------------------------------
@@ -141,7 +132,13 @@ def head_exchange_time(
     return exchange_time(sent, head_split_exchange_latency, head_split_exchange_inverse_bandwidth, 1.0)
 
 
-FORMULAS = bind(
-    *(any_offered, "ep_fills_shape", "ep_all_to_all_schedules", "1", "narayanan2021"),
-    of=("ep_fills", "library", "ideal"),
+FORMULAS = (
+    *asks(
+        *("GROUP_all_to_all_schedules", "all_to_all", "GROUP GROUP_stride", "all-to-alls of the GROUP group"),
+        EXCHANGING,
+    ),
+    *bind(
+        *(any_offered, "ep_fills_shape", "ep_all_to_all_schedules", "1", "narayanan2021"),
+        of=("ep_fills", "library", "ideal"),
+    ),
 )

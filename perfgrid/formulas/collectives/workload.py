@@ -11,9 +11,8 @@ from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from . import ideal
 from .exchange import equal_parts, exchange_time
-from .ideal import CHOSEN, TABLE, any_offered, fastest, schedule_time, which_fastest
+from .ideal import ASKED, CHOSEN, LINKS, any_offered, fastest, times, which_fastest
 from .ideal_tables import ALGORITHMS, fabric_of, schedules
 from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate
 from .placement import outermost, placed
@@ -42,8 +41,8 @@ FORMULAS = (
         of=("replica_tier_ranks", WORKLOAD, "collectives"),
     ),
     *bind(
-        *(schedule_time, "algorithm_time", "message_size collective_latency collective_inverse_bandwidth"),
-        *("s", "thakur2005", "Time of every algorithm of an ideal fabric, by algorithm and span."),
+        *(times, "algorithm_time", f"message_size collective_schedules {LINKS}", "s", "thakur2005"),
+        "Time of every algorithm of an ideal fabric, by algorithm and span.",
     ),
     *bind(
         *(fastest, "ideal_collective_time", "algorithm_time replica_named_algorithm", "s", "thakur2005"),
@@ -61,13 +60,10 @@ FORMULAS = (
 )
 
 
-# ---- the group ------------------------------------------------------------------------------------------------------
-
-
 # ---- ideal fabrics --------------------------------------------------------------------------------------------------
 
 
-@formula(**TABLE)
+@formula(unit="1", source="cho2019blueconnect", host=True, inner=ASKED)
 def collective_schedules(
     tier_kind,
     tier_sides,
@@ -82,21 +78,6 @@ def collective_schedules(
     """What the schedules of a collective ask of the tiers, by link_use, algorithm, span and tier."""
     fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
     return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
-
-
-@formula(unit="s", source="sanders2009twotree")
-def collective_latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
-    """Latency of a collective, per message and per chunk of it, by algorithm and span."""
-    whole = ideal.latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
-    each = ideal.chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency, 0.0)
-    return table("per", message=whole, chunk=each)
-
-
-@formula(unit="s/byte", source="sanders2009twotree")
-def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
-    """Time of a collective per byte of its message, and of a chunk that it waits for, by algorithm and span."""
-    links = (collective_schedules, tier_link_bandwidth)
-    return table("per", message=ideal.inverse_bandwidth(*links), chunk=ideal.chunk_inverse_bandwidth(*links))
 
 
 @alternative(of="collective_algorithm", by="library", label="ideal", unit="1", source="thakur2005", flags=CHOSEN)

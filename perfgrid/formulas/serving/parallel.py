@@ -8,8 +8,9 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import WORKLOAD, alternative, formula, synonyms
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, largest, only, table, total
+from perfgrid.formulas.collectives.nccl import ALL_REDUCE, all_reduce_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
@@ -27,6 +28,10 @@ FORMULAS = (
         {"collective_launch_latency": ("collective_overhead", "s", "nccl2026tuning", START)}, workload="inference"
     ),
     *by_label(WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.")}, {"inference": (0.0,)}),
+    *bind(
+        *(all_reduce_time, "tp_nccl_time", ALL_REDUCE.replace("GROUP", "tp"), "s", "nccl2026tuning"),
+        "Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass.",
+    ),
 )
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
@@ -93,11 +98,11 @@ def tp_in_network_time(tp_message, tp_tier_ranks, tier_transfer_latency, tier_ba
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
 def serving_tp_all_reduce_time(
-    tp_nccl_all_reduce_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp
+    tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp
 ):
     """Time of one all-reduce of the tensor-parallel ranks by the fastest means that there is, by pass."""
     others = collective_launch_latency + xp.minimum(tp_direct_time, tp_in_network_time)
-    return xp.where(tp > 1, xp.minimum(tp_nccl_all_reduce_time, others), 0.0)
+    return xp.where(tp > 1, xp.minimum(tp_nccl_time, others), 0.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
