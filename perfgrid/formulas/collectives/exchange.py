@@ -13,8 +13,8 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, severa
 
 from .ideal import any_offered, asks
 
+ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
-EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -100,16 +100,31 @@ def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tie
     return load * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
-# ---- bindings: experts ----------------------------------------------------------------------------------------------
+# ---- experts ----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="deepseek2025deepep", family=EXPERT_CALLS)
-def ep_CALL_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together):
-    """Time of one CALL of tokens between the ranks of an expert-parallel group."""
-    return exchange_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together)
+@formula(unit="s", source="deepseek2025deepep, liu2025folding")
+def expert_exchange_time(
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
+    ep_exchange_latency,
+    ep_exchange_inverse_bandwidth,
+    token_dispatch,
+    etp_gather_time,
+):
+    """Communication of one pass through a layer with experts: dispatch, combine, and gather and scatter of its rows.
+
+    The same forward and, with gradients, backward. In two phases one tier works after the other.
+    """
+    together = token_dispatch != TWO_PHASE
+    dispatch, combine = (
+        exchange_time(sent, ep_exchange_latency, ep_exchange_inverse_bandwidth, together)
+        for sent in (ep_dispatch_tier_bytes, ep_combine_tier_bytes)
+    )
+    return dispatch + combine + 2 * etp_gather_time
 
 
-# ---- bindings: heads ------------------------------------------------------------------------------------------------
+# ---- heads ------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="jacobs2023ulysses")
@@ -121,14 +136,14 @@ def head_split_messages(head_split, head_split_tier_ranks):
 
 @formula(unit="s", source="jacobs2023ulysses")
 def head_exchange_time(
-    head_split_message,
+    exchanged_activations,
     head_split,
     head_split_tier_ranks,
     head_split_exchange_latency,
     head_split_exchange_inverse_bandwidth,
 ):
-    """Time of one all-to-all of the ranks that share out heads, of equal parts to every rank, on both tiers at once."""
-    sent = equal_parts(head_split_message, head_split, at(head_split_tier_ranks, tier="scale_out"))
+    """Mean time of the four all-to-alls of a pass through a layer: equal parts to every rank, on both tiers at once."""
+    sent = equal_parts(exchanged_activations / 4, head_split, at(head_split_tier_ranks, tier="scale_out"))
     return exchange_time(sent, head_split_exchange_latency, head_split_exchange_inverse_bandwidth, 1.0)
 
 

@@ -30,6 +30,13 @@ FORMULAS = (
 )
 
 
+def payload_rate(stated, scale_up, network, scale_up_efficiency, scale_out_efficiency):
+    """Payload that all links of a device carry per direction, by tier, on a fabric that states its rate or does not."""
+    own = at(stated, tier="scale_up")
+    rate = table("tier", scale_up=xp.where(own > 0, own, scale_up), scale_out=network)
+    return rate * table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+
+
 @formula(unit="1", source="narayanan2021")
 def tier_size(tier_size_limit, scale_up_size):
     """Devices in one domain of a tier, by tier: as the fabric states, or the device's scale-up domain and no limit."""
@@ -45,17 +52,17 @@ def stated_network_rate(tier_stated_bandwidth, scale_out_bandwidth):
 
 
 @formula(unit="byte/s", source="narayanan2021")
-def tier_rate(tier_stated_bandwidth, scale_up_bandwidth, network_rate):
-    """Rate of a device's links per direction, by tier."""
-    stated = at(tier_stated_bandwidth, tier="scale_up")
-    return table("tier", scale_up=xp.where(stated > 0, stated, scale_up_bandwidth), scale_out=network_rate)
-
-
-@formula(unit="byte/s", source="narayanan2021")
-def tier_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_oversubscription):
+def tier_bandwidth(
+    tier_stated_bandwidth,
+    scale_up_bandwidth,
+    network_rate,
+    scale_up_efficiency,
+    scale_out_efficiency,
+    tier_oversubscription,
+):
     """Payload bandwidth of one device and direction, by tier."""
-    efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
-    return tier_rate * efficiency / tier_oversubscription
+    rates = (tier_stated_bandwidth, scale_up_bandwidth, network_rate)
+    return payload_rate(*rates, scale_up_efficiency, scale_out_efficiency) / tier_oversubscription
 
 
 @formula(unit="byte/s", source="amd2023cdna3")
@@ -170,16 +177,25 @@ def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_lanes):
 
 
 @formula(unit="byte/s", source="scalingbook2025")
-def tier_link_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_lanes, tier_links):
+def tier_link_bandwidth(
+    tier_stated_bandwidth,
+    scale_up_bandwidth,
+    network_rate,
+    scale_up_efficiency,
+    scale_out_efficiency,
+    tier_lanes,
+    tier_links,
+):
     """Payload bandwidth of one link and direction, by tier.
 
     A device's lanes are shared out evenly to its links and those left over stay idle: a torus of two sides uses four of
     six scale-up ports, one of three sides six of the eight lanes of a network port. Where their number is unknown the
     bandwidth itself is shared out.
     """
-    efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+    rates = (tier_stated_bandwidth, scale_up_bandwidth, network_rate)
+    payload = payload_rate(*rates, scale_up_efficiency, scale_out_efficiency)
     whole = xp.floor(tier_lanes / tier_links) / xp.maximum(tier_lanes, 1.0)
-    return tier_rate * efficiency * xp.where(tier_lanes >= tier_links, whole, 1 / tier_links)
+    return payload * xp.where(tier_lanes >= tier_links, whole, 1 / tier_links)
 
 
 @constraint(

@@ -94,14 +94,6 @@ def fp4_reached_fraction(fp4_matrix_efficiency, fp8_reached_fraction):
     return xp.where(fp4_matrix_efficiency > 0, fp4_matrix_efficiency, fp8_reached_fraction)
 
 
-@formula(unit="FLOP/s", source="stas2025ml")
-def matrix_rate(usable_peak_rate, reached_fraction, promoted_rate):
-    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction, or less where
-    vector units add up what blocks give.
-    """
-    return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate)
-
-
 @alternative(of="unquantised_matrix_rate", by="precision", label=QUANTISED, unit="FLOP/s", source="stas2025ml")
 def LABEL_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficiency):
     """Rate of the products that LABEL training leaves in 16-bit formats: attention and the output head."""

@@ -44,6 +44,15 @@ def of_recipe(recipe, column):
     return sum(xp.where(recipe == number, row[column], 0.0) for number, row in enumerate(RECIPES.values()))
 
 
+def promoted_rate(recipe, vector_rate):
+    """Largest rate of products whose sums over blocks of 128 are scaled and added up by vector units.
+
+    128 multiply-adds of the matrix units take i vector instructions: r = 256·(vector rate/2)/i. Matrix units that take
+    scales themselves (MX, NVFP4) are not limited. Source: deepseek2024v3; i by deepseek2025deepgemm.
+    """
+    return xp.where(recipe == NAMES.index("block"), 2 * BLOCK * (vector_rate / 2) / PROMOTION, 1e30)
+
+
 # ---- which recipe ---------------------------------------------------------------------------------------------------
 
 
@@ -62,15 +71,12 @@ def scale_size(scaling_recipe, fp8_element_size):
     return of_recipe(scaling_recipe, 0) * fp8_element_size
 
 
-@formula(unit="FLOP/s", source="deepseek2024v3, deepseek2025deepgemm")
-def promoted_rate(scaling_recipe, vector_rate):
-    """Largest rate of products whose sums over blocks of 128 are scaled and added up by vector units.
-
-    128 multiply-adds of the matrix units take so many vector instructions: r = 256·(vector rate/2)/i. Matrix units that
-    take scales themselves (MX, NVFP4) are not limited.
+@formula(unit="FLOP/s", source="stas2025ml")
+def matrix_rate(usable_peak_rate, reached_fraction, scaling_recipe, vector_rate):
+    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction, or less where
+    vector units add up what blocks give.
     """
-    blocks = scaling_recipe == NAMES.index("block")
-    return xp.where(blocks, 2 * BLOCK * (vector_rate / 2) / PROMOTION, 1e30)
+    return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate(scaling_recipe, vector_rate))
 
 
 @formula(unit="1", source="nvidia2025nvfp4")

@@ -155,19 +155,22 @@ def ring_library_transfer_time(
 
 
 @formula(unit="s", source="liu2023ring")
-def ring_hiding_time(flash_time, unfused, cp_overlap):
-    """Time of the fused kernel behind which the transfers of a ring hide, by phase."""
-    return cp_overlap * (1 - unfused) * total(flash_time, "resource")
-
-
-@formula(unit="s", source="liu2023ring")
-def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share, returned_key_gradients):
+def ring_wait(
+    ring_transfer_time,
+    ring_passes,
+    flash_time,
+    unfused,
+    cp_overlap,
+    communication_core_share,
+    returned_key_gradients,
+):
     """Time that the passes of one layer wait for keys and values (and their gradients), by phase.
 
-    Gradients that the last pass still adds to are then sent once more, beside nothing: the part of a backward transfer
-    beyond keys and values.
+    Transfers run beside the fused kernel. Gradients that the last pass still adds to are then sent once more, beside
+    nothing: the part of a backward transfer beyond keys and values.
     """
-    exposed = exposed_in_ring(ring_passes, ring_transfer_time, ring_hiding_time)
+    hidden_behind = cp_overlap * (1 - unfused) * total(flash_time, "resource")
+    exposed = exposed_in_ring(ring_passes, ring_transfer_time, hidden_behind)
     wait = with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
     returned = xp.where(returned_key_gradients & (ring_passes > 1), only("phase", "input_gradient"), 0.0)
     return wait + returned * (ring_transfer_time - at(ring_transfer_time, phase="forward"))
@@ -204,12 +207,6 @@ def exchanged_activations(
     keys = xp.maximum(attended_key_heads, head_split) * (query_head_width + value_head_width)
     width = rank_query_width + rank_context_width + keys
     return xp.where(head_split > 1, microbatch_tokens * width * activation_size, 0.0)
-
-
-@formula(unit="byte", source="jacobs2023ulysses")
-def head_split_message(exchanged_activations):
-    """Mean message of the four all-to-alls of one layer's forward (equally: backward) pass."""
-    return exchanged_activations / 4
 
 
 # ---- exposed time ---------------------------------------------------------------------------------------------------

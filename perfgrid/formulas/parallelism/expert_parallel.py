@@ -19,11 +19,11 @@ from math import comb
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
+from perfgrid.formulas.collectives.exchange import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_time, with_cores_taken
 
-ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGES = {"EXCHANGE": ("dispatch", "combine")}
 
 
@@ -102,12 +102,6 @@ def ep_messages(token_dispatch, ep, ep_tier_ranks):
     return table("tier", scale_up=inside - 1, scale_out=outside)
 
 
-@formula(unit="1", source="hwang2023tutel")
-def ep_tiers_together(token_dispatch):
-    """1 where an exchange uses both tiers at the same time, 0 where one after the other."""
-    return xp.where(token_dispatch == TWO_PHASE, 0.0, 1.0)
-
-
 @formula(unit="byte", source="deepseek2025deepep", family=EXCHANGES)
 def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, expert_width, EXCHANGE_size, activation_size):
     """Bytes that the busiest rank moves in one EXCHANGE, by tier: copies·tokens·load·h·(bytes per element).
@@ -126,15 +120,6 @@ def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, expert_width,
 def etp_message(rank_expert_rows, expert_width, activation_size):
     """Rows of one microbatch that ranks with parts of the same experts gather before and reduce-scatter after them."""
     return rank_expert_rows * expert_width * activation_size
-
-
-@formula(unit="s", source="liu2025folding")
-def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
-    """Communication of one pass through a layer with experts: dispatch, combine, and gather and scatter of its rows.
-
-    The same forward and, with gradients, backward.
-    """
-    return ep_dispatch_time + ep_combine_time + 2 * etp_gather_time
 
 
 @formula(unit="s", source="nvidia2026moe")

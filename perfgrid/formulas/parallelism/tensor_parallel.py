@@ -181,28 +181,34 @@ def tp_ring_share(tp_ring_overlap, sequence_parallel):
 # ---- exposed time ---------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="korthikanti2022", family=BLOCKS)
-def BLOCK_forward_exposed_tp_time(
-    BLOCK_tp_blocks,
+@formula(unit="s", source="korthikanti2022")
+def layer_forward_exposed_tp_time(
+    ffn_tp_blocks,
     tp,
-    BLOCK_gathering_time,
+    attention_gathering_time,
+    operand_gathering_time,
     tp_reduction_time,
     tp_ring_share,
-    BLOCK_column_time,
-    BLOCK_row_time,
+    attention_column_time,
+    attention_row_time,
+    ffn_column_time,
+    ffn_row_time,
     communication_core_share,
 ):
-    """Tensor-parallel communication of the BLOCK block's forward pass that is not hidden.
+    """Tensor-parallel communication of one layer's forward pass that is not hidden.
 
-    Its input is gathered for the column-parallel product, the result of the row-parallel one is reduced: part by part
-    beside these products where collectives are decomposed into rings, otherwise before and after them.
+    The input of a block is gathered for the column-parallel product, the result of the row-parallel one is reduced:
+    part by part beside these products where collectives are decomposed into rings, otherwise before and after them.
     """
-    columns = tp_ring_share * at(BLOCK_column_time, phase="forward")
-    rows = tp_ring_share * at(BLOCK_row_time, phase="forward")
-    gathering = exposed_in_parts(BLOCK_gathering_time, tp, columns)
-    exposed = gathering + exposed_in_parts(tp_reduction_time, tp, rows)
-    communication = BLOCK_gathering_time + tp_reduction_time
-    return BLOCK_tp_blocks * with_cores_taken(exposed, communication, communication_core_share)
+
+    def exposed(gathering, columns, rows):
+        beside = (tp_ring_share * at(time, phase="forward") for time in (columns, rows))
+        calls = (gathering, tp_reduction_time)
+        left = sum(exposed_in_parts(call, tp, work) for call, work in zip(calls, beside, strict=True))
+        return with_cores_taken(left, sum(calls), communication_core_share)
+
+    ffn = exposed(operand_gathering_time, ffn_column_time, ffn_row_time)
+    return exposed(attention_gathering_time, attention_column_time, attention_row_time) + ffn_tp_blocks * ffn
 
 
 @formula(unit="s", source="korthikanti2022", family=BLOCKS)
@@ -233,12 +239,6 @@ def BLOCK_backward_exposed_tp_time(
     )
     communication = output_gradient_gathering_time + BLOCK_gathering_time + BLOCK_reduction_time
     return BLOCK_tp_blocks * with_cores_taken(exposed, communication, communication_core_share)
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_forward_exposed_tp_time(attention_forward_exposed_tp_time, ffn_forward_exposed_tp_time):
-    """Exposed tensor-parallel communication of one layer's forward pass."""
-    return attention_forward_exposed_tp_time + ffn_forward_exposed_tp_time
 
 
 @formula(unit="s", source="korthikanti2022")

@@ -97,9 +97,7 @@ def tp_in_network_time(tp_message, tp_tier_ranks, tier_transfer_latency, tier_ba
 
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_tp_all_reduce_time(
-    tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp
-):
+def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, collective_launch_latency, tp):
     """Time of one all-reduce of the tensor-parallel ranks by the fastest means that there is, by pass."""
     others = collective_launch_latency + xp.minimum(tp_direct_time, tp_in_network_time)
     return xp.where(tp > 1, xp.minimum(tp_nccl_time, others), 0.0)
