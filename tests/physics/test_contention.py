@@ -19,7 +19,7 @@ def test_against_a_queue(needed, busy):
         backlog += needed if time <= periods else 0.0
         served = min(1 - busy, backlog)
         backlog, sent = backlog - served, sent + served
-    assert 1 / pace(1 / needed, 1 - busy) == pytest.approx(time / periods, abs=2e-3)
+    assert 1 / pace((1 - busy) / needed) == pytest.approx(time / periods, abs=2e-3)
 
 
 def test_nobody_starves():

@@ -75,7 +75,8 @@ def test_nccl_posts_messages_one_by_one(together, messages):
         ep_tier_ranks=table("tier", scale_up=8.0, scale_out=4.0),
         token_dispatch=0.0 if together else float(exchange.TWO_PHASE),
         etp_gather_time=0.0,
-        ep_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+        tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+        tier_peer_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
         ep_messages=table("tier", scale_up=messages[0], scale_out=messages[1]),
         ep_dispatch_tier_bytes=table("tier", **sent),
         ep_combine_tier_bytes=table("tier", scale_up=0.0, scale_out=0.0),
@@ -99,7 +100,6 @@ def test_a_group_of_one_has_nothing_to_exchange():
             ["head_exchange_time"],
             devices=64.0,
             exchanged_activations=4e8,
-            head_split_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
             **alone,
         )
         assert found["head_exchange_time"] == 0

@@ -6,6 +6,8 @@ keeps busy for a part u of its time, 1 - u is left; a collective that needs the 
 as long where that is more than 1. The pass itself is not slowed: its collectives are waited for and go first.
 """
 
+from functools import reduce
+
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, table
@@ -33,12 +35,9 @@ def speed(need):
     return xp.where(need > 0, 1 / xp.where(need > 0, need, 1.0), UNUSED)
 
 
-def pace(speed, left):
-    """Part of its full speed at which a transfer runs where a tier could do its part ``speed`` times as fast.
-
-    Of the tier the part ``left`` is left: it takes 1/pace times as long.
-    """
-    return xp.minimum(speed * left, 1.0)
+def pace(*speeds):
+    """Part of its full speed at which a transfer runs where what tiers have left is so many times as fast as needed."""
+    return reduce(xp.minimum, speeds, 1.0)
 
 
 def tier_load(tier_ranks, tier_bandwidth):
@@ -190,4 +189,4 @@ def scale_out_left(tier_busy_time, layer_time):
 def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
     """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
     inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
-    return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))
+    return pace(inside * scale_up_left, outside * scale_out_left)

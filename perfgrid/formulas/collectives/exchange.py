@@ -12,6 +12,7 @@ from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
 from .ideal import any_offered, asks
+from .topology import group_bandwidth
 
 ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
@@ -57,9 +58,10 @@ def GROUP_nccl_exchange_latency(
     source="nccl2026tuning",
     family=EXCHANGING,
 )
-def GROUP_nccl_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth):
+def GROUP_nccl_exchange_inverse_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
     """Time per byte that a GROUP rank sends to others as NCCL runs it, by tier."""
-    return several(GROUP_tier_ranks) / GROUP_tier_bandwidth
+    bandwidth = group_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion)
+    return several(GROUP_tier_ranks) / bandwidth
 
 
 def of_each_tier(schedules, use):

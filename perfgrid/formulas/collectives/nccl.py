@@ -185,12 +185,6 @@ def nccl_base_latency(ring_base_latency, tree_base_latency, collective_launch_la
     return collective_launch_latency + base
 
 
-@formula(unit="s", source="nccl2026tuning")
-def tier_transfer_latency(nccl_step_latency):
-    """Latency of one message between two members, by tier: a step in the protocol for large messages (simple)."""
-    return at(nccl_step_latency, nccl_algorithm="ring", protocol="simple")
-
-
 # ---- all-gather and reduce-scatter ----------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, join, largest, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
@@ -12,29 +12,22 @@ from .placement import RANKS
 UNLIMITED = 1e9  # devices of a domain without a limit
 ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
-FORMULAS = (
-    *by_label(
-        "library",
-        {"fabric_size": ("1", "narayanan2021", "Devices that the fabric joins, with tiers of switches the outermost.")},
-        {"nccl": ("outermost_size",)},
-    ),
-    *rows("outermost_size", "tier_size", "1", "narayanan2021", "Devices of the outermost tier.", tier="scale_out"),
-    *by_label(
-        "library",
-        {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
-        {"nccl": (1,), "ideal": ("shape_exists",)},
-    ),
-    # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
-    # the times of designs that are not sized by a budget have no columns of prices
-    *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
-)
-
 
 def payload_rate(stated, scale_up, network, scale_up_efficiency, scale_out_efficiency):
     """Payload that all links of a device carry per direction, by tier, on a fabric that states its rate or does not."""
     own = at(stated, tier="scale_up")
     rate = table("tier", scale_up=xp.where(own > 0, own, scale_up), scale_out=network)
     return rate * table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+
+
+def group_bandwidth(tier_bandwidth, tier_peer_bandwidth, tier_ranks, congestion):
+    """Payload bandwidth of one device inside a group, by tier: only the links to its n - 1 peers carry it.
+
+    In a shared network it falls by a power of the number of domains that the group spans. Source: amd2023cdna3.
+    """
+    peers = xp.where(tier_ranks > 1, tier_peer_bandwidth * (tier_ranks - 1), tier_bandwidth)
+    domains = xp.maximum(at(tier_ranks, tier="scale_out"), 1.0)
+    return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
 
 
 @formula(unit="1", source="narayanan2021")
@@ -70,19 +63,6 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
     """Payload bandwidth from one device to one other, by tier: all through a switch, one link of a full mesh."""
     links = table("tier", scale_up=xp.maximum(scale_up_links, 1.0), scale_out=1.0)
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
-
-
-@formula(
-    unit="byte/s", source="amd2023cdna3", family={"GROUP": RANKS["GROUP"] | {"ep": "ep", "head_split": "head_split"}}
-)
-def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
-    """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it.
-
-    In a shared network it falls by a power of the number of domains that the group spans.
-    """
-    peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)
-    domains = xp.maximum(at(GROUP_tier_ranks, tier="scale_out"), 1.0)
-    return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
 
 
 @constraint(
@@ -208,3 +188,32 @@ def links_have_lanes(tier_links, tier_lanes):
     """Each link has at least one lane, or a scale-up port, of its own."""
     without = (tier_links > tier_lanes) & (tier_lanes > 0)
     return total(xp.where(without, 1.0, 0.0), "tier") < 1
+
+
+FORMULAS = (
+    *by_label(
+        "library",
+        {"fabric_size": ("1", "narayanan2021", "Devices that the fabric joins, with tiers of switches the outermost.")},
+        {"nccl": ("outermost_size",)},
+    ),
+    *rows("outermost_size", "tier_size", "1", "narayanan2021", "Devices of the outermost tier.", tier="scale_out"),
+    *by_label(
+        "library",
+        {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
+        {"nccl": (1,), "ideal": ("shape_exists",)},
+    ),
+    # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
+    # the times of designs that are not sized by a budget have no columns of prices
+    *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
+    *bind(
+        *(group_bandwidth, "GROUP_tier_bandwidth"),
+        *("tier_bandwidth tier_peer_bandwidth GROUP_tier_ranks congestion", "byte/s", "amd2023cdna3"),
+        family=RANKS,
+    ),
+    *rows(
+        *("tier_transfer_latency", "nccl_step_latency", "s", "nccl2026tuning"),
+        "Latency of one message between two members, by tier: a step in the protocol for large messages (simple).",
+        nccl_algorithm="ring",
+        protocol="simple",
+    ),
+)
