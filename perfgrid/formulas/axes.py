@@ -26,6 +26,8 @@ PRODUCTS = (
     "mixer_output",
 )
 
+LINK_USES = ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages")
+
 INNER = InnerAxes(
     {
         "pipeline_schedule": AXIS_LABELS["pipeline_schedule"],  # that software may offer
@@ -54,8 +56,9 @@ INNER = InnerAxes(
         "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL
-        # what the schedule of a collective asks of the links of a tier (see `Schedule`); adjacent axes
-        "link_use": ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages"),
+        # what the schedule of a collective asks of the links of a tier (see `Schedule`): one of the whole group, or of
+        # the tier alone; adjacent axes
+        "link_use": (*LINK_USES, *(f"alone_{use}" for use in LINK_USES)),
         "algorithm": (  # of collectives
             "direct",
             "ring",
@@ -84,7 +87,6 @@ INNER = InnerAxes(
             "pipelined_chain",
             "pipelined_tree",
         ),
-        "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
         "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],

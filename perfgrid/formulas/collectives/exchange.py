@@ -66,8 +66,7 @@ def GROUP_nccl_exchange_inverse_bandwidth(tier_bandwidth, tier_peer_bandwidth, G
 
 def of_each_tier(schedules, use):
     """What the direct schedule of each tier on its own asks of its links, by tier."""
-    direct = at(schedules, link_use=use, algorithm="direct")
-    return table("tier", **{tier: at(direct, span=tier, tier=tier) for tier in ("scale_up", "scale_out")})
+    return at(schedules, link_use=f"alone_{use}", algorithm="direct")
 
 
 @alternative(of="GROUP_exchange_latency", by="library", label="ideal", unit="s", source="dally2004", family=EXCHANGING)

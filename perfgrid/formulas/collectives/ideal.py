@@ -1,7 +1,7 @@
 """Collectives on ideal fabrics: the fastest schedule that the links of two tiers allow a group, of every kind of tier.
 
-A table lists what every schedule of a group asks of the links of each tier (`ideal_tables`), by algorithm and span:
-one schedule for the whole group, or every tier with its own. Latencies and bandwidths turn it into times. The fastest
+A table lists what every schedule of a group asks of the links of each tier (`ideal_tables`): one schedule for the whole
+group, or every tier alone, with a schedule of its own. Latencies and bandwidths turn it into times. The fastest
 algorithm is taken unless the study names one.
 """
 
@@ -16,7 +16,7 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 from .ideal_tables import ALGORITHMS, VOLUME, fabric_of, schedules
 from .placement import CALLS, GATHERING, RANKS
 
-ASKED = ("link_use", "algorithm", "span", "tier")  # inner axes of what schedules ask of a fabric
+ASKED = ("link_use", "algorithm", "tier")  # inner axes of what schedules ask of a fabric
 EVERY_CALL = {**GATHERING, "CALL": CALLS}
 FABRIC = "tier_kind tier_sides scale_up_wraps tier_tapers tier_in_network tier_global_links"
 LINKS = "tier_step_latency tier_hop_latency tier_message_latency tier_link_bandwidth"
@@ -30,7 +30,7 @@ CHOSEN = ("none", *NAMES[1:])  # what may run
 
 def any_offered(schedules):
     """1 where the whole group has a schedule: it fills whole domains of a fabric that exists."""
-    volume = at(schedules, link_use="volume", span="group", tier="scale_up")
+    volume = at(schedules, link_use="volume", tier="scale_up")
     return xp.where(largest(volume, "algorithm") >= 0, 1.0, 0.0)
 
 
@@ -39,34 +39,43 @@ def among(*names):
     return only("algorithm", *names) > 0
 
 
-def coefficients(schedules, step_latency, hop_latency, message_latency, bandwidth):
-    """Latency, time per byte, and both of a chunk, of schedules on the links of two tiers; by algorithm and span.
+def by_tier(schedules, step_latency, hop_latency, message_latency, bandwidth, alone=""):
+    """What schedules cost on the links of each tier, by algorithm and tier.
 
-    Steps, links passed and messages posted have their own latencies; the busiest link has its load over its rate. In
-    sequence the tiers add up. In chunks that follow each other through the tiers all but the longest latency are paid
-    once, the slowest load decides, and the message waits for the others' load of its first chunk. At once the longest
-    software latency and the slowest load count. Source: cho2019blueconnect; rashidi2022themis.
+    Software latency, the other latencies, time per byte, and both of a chunk. Steps, links passed and messages posted
+    have their own latencies; the busiest link has its load over its rate.
     """
 
     def use(name):
-        return at(schedules, link_use=name)
+        return at(schedules, link_use=alone + name)
 
-    software = use("steps") * step_latency
     beside = use("hops") * hop_latency + use("messages") * message_latency
-    each, load = software + beside, xp.maximum(use("volume"), 0.0) / bandwidth
+    chunk = use("chunk_steps") * step_latency + use("chunk_hops") * hop_latency
+    load = xp.maximum(use("volume"), 0.0) / bandwidth
+    return use("steps") * step_latency, beside, load, chunk, use("chunk_volume") / bandwidth
+
+
+def coefficients(schedules, *links):
+    """Latency, time per byte, and both of a chunk, of schedules on the links of two tiers; by algorithm.
+
+    In sequence the tiers add up. In chunks that follow each other through the tiers all but the longest latency are
+    paid once, the slowest load decides, and the message waits for the others' load of its first chunk. At once the
+    longest software latency and the slowest load count. Source: cho2019blueconnect; rashidi2022themis.
+    """
+    software, beside, load, chunk, waiting = by_tier(schedules, *links)
+    each, volume = software + beside, at(schedules, link_use="volume")
     latency, busy = total(each, "tier"), total(load, "tier")
     longest, slowest = largest(each, "tier"), largest(load, "tier")
-    chunk = total(use("chunk_steps") * step_latency + use("chunk_hops") * hop_latency, "tier")
     pipelined = among("hierarchical_pipelined")
     at_once = among("direct", "one_shot", "multi_ring", "rail_forward", "dimension_order")
-    at_once = at_once & (smallest(use("volume"), "tier") > 0)
+    at_once = at_once & (smallest(volume, "tier") > 0)
     together = largest(software, "tier") + total(beside, "tier")
     found = xp.where(at_once, together, xp.where(pipelined, latency - longest, latency))
     return (
-        xp.where(smallest(use("volume"), "tier") >= 0, found, UNAVAILABLE),
+        xp.where(smallest(volume, "tier") >= 0, found, UNAVAILABLE),
         xp.where(pipelined | at_once, slowest, busy),
-        xp.where(pipelined, longest, chunk),
-        xp.where(pipelined, busy - slowest, total(use("chunk_volume") / bandwidth, "tier")),
+        xp.where(pipelined, longest, total(chunk, "tier")),
+        xp.where(pipelined, busy - slowest, total(waiting, "tier")),
     )
 
 
@@ -84,9 +93,16 @@ def schedule_time(message, latency, inverse_bandwidth, chunk_latency, chunk_inve
     return latency + inverse_bandwidth * message + chunks
 
 
-def times(message, schedules, *links):
-    """Time of every schedule, by algorithm and span."""
+def group_times(message, schedules, *links):
+    """Time of every schedule of the whole group, by algorithm."""
     return schedule_time(message, *coefficients(schedules, *links))
+
+
+def tier_times(message, schedules, *links):
+    """Time of every schedule of each tier alone, by algorithm and tier."""
+    software, beside, load, chunk, waiting = by_tier(schedules, *links, alone="alone_")
+    offered = at(schedules, link_use="alone_volume") >= 0
+    return schedule_time(message, xp.where(offered, software + beside, UNAVAILABLE), load, chunk, waiting)
 
 
 def numbers():
@@ -94,38 +110,30 @@ def numbers():
     return INNER.vector("algorithm", np.arange(1.0, len(ALGORITHMS) + 1))
 
 
-def of_group_and_by_tier(times, named):
+def candidates(message, schedules, step_latency, hop_latency, message_latency, bandwidth, named):
     """Times of the whole group by algorithm, and of each tier with its fastest; all but a named one are unavailable."""
-    group = xp.where((named == 0) | (named == numbers()), at(times, span="group"), UNAVAILABLE)
-    tiers = smallest(at(times, span="scale_up"), "algorithm") + smallest(at(times, span="scale_out"), "algorithm")
-    return group, xp.where((named == 0) | (named == len(NAMES) - 1), tiers, UNAVAILABLE)
+    links = (step_latency, hop_latency, message_latency, bandwidth)
+    group, tiers = (times(message, schedules, *links) for times in (group_times, tier_times))
+    group = xp.where((named == 0) | (named == numbers()), group, UNAVAILABLE)
+    split = total(smallest(tiers, "algorithm"), "tier")
+    return group, xp.where((named == 0) | (named == len(NAMES) - 1), split, UNAVAILABLE)
 
 
-def fastest(times, named):
-    """The least time; `UNAVAILABLE` where the named algorithm does not exist."""
-    group, tiers = of_group_and_by_tier(times, named)
-    return xp.minimum(smallest(group, "algorithm"), tiers)
-
-
-def which_fastest(times, named):
-    """The number of the algorithm of least time; the first of equals."""
-    group, tiers = of_group_and_by_tier(times, named)
-    least = smallest(group, "algorithm")
-    first = smallest(xp.where(group <= least, numbers(), 1e10), "algorithm")
-    return xp.where(tiers < least * (1 - 1e-6), 1.0 * (len(NAMES) - 1), first)
-
-
-def fastest_time(message, schedules, step_latency, hop_latency, message_latency, bandwidth, named):
-    """Time of the fastest schedule that the links allow.
+def fastest_time(*given):
+    """Time of the fastest schedule that the links allow; `UNAVAILABLE` where the named algorithm does not exist.
 
     Valid for ranks that begin together and links that nothing else uses meanwhile.
     """
-    return fastest(times(message, schedules, step_latency, hop_latency, message_latency, bandwidth), named)
+    group, tiers = candidates(*given)
+    return xp.minimum(smallest(group, "algorithm"), tiers)
 
 
-def fastest_algorithm(message, schedules, step_latency, hop_latency, message_latency, bandwidth, named):
-    """Which algorithm runs the fastest schedule that the links allow."""
-    return which_fastest(times(message, schedules, step_latency, hop_latency, message_latency, bandwidth), named)
+def fastest_algorithm(*given):
+    """The number of the algorithm of least time; the first of equals."""
+    group, tiers = candidates(*given)
+    least = smallest(group, "algorithm")
+    first = smallest(xp.where(group <= least, numbers(), 1e10), "algorithm")
+    return xp.where(tiers < least * (1 - 1e-6), 1.0 * (len(NAMES) - 1), first)
 
 
 # ---- what schedules ask ---------------------------------------------------------------------------------------------
@@ -143,7 +151,7 @@ def asked(collective):
 
 def asks(name, collective, group, what, family=None):
     """The quantity ``name``: what a collective among ``group`` (size and stride) asks of the tiers."""
-    meaning = f"What {what} ask of the tiers, by link_use, algorithm, span and tier."
+    meaning = f"What {what} ask of the tiers, by link_use, algorithm and tier."
     given = f"{FABRIC} {group}"
     return bind(asked(collective), name, given, "1", "cho2019blueconnect", meaning, family=family, host=ASKED)
 
@@ -161,7 +169,7 @@ def tied_all_reduce_schedules(
     pp_stride,
     pp,
 ):
-    """What all-reduces between the first and the last stage ask of the tiers, by link_use, algorithm, span and tier.
+    """What all-reduces between the first and the last stage ask of the tiers, by link_use, algorithm and tier.
 
     Where two stages that far apart are no regular group, two exchanges of half the message between the stages.
     """
@@ -170,7 +178,7 @@ def tied_all_reduce_schedules(
         found = schedules(fabric, "all_reduce", int(tied), int(stride), False)
         if (found[VOLUME] >= 0).any():
             return found
-    return schedules(fabric, "send_recv", int(pp), int(pp_stride)) * TWO_HALVES[:, None, None, None]
+    return schedules(fabric, "send_recv", int(pp), int(pp_stride)) * TWO_HALVES[:, None, None]
 
 
 @alternative(of="stages_placed", by="library", label="ideal", unit="1", source="narayanan2021")

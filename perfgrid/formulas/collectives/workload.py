@@ -12,13 +12,14 @@ from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
 from .exchange import equal_parts, exchange_time
-from .ideal import ASKED, CHOSEN, LINKS, any_offered, fastest, times, which_fastest
+from .ideal import ASKED, CHOSEN, LINKS, any_offered, fastest_algorithm, fastest_time, group_times
 from .ideal_tables import ALGORITHMS, fabric_of, schedules
 from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate
 from .placement import outermost, placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
+COLLECTIVE = f"message_size collective_schedules {LINKS} replica_named_algorithm"
 FORMULAS = (
     *synonyms(  # the group stands in the place of the data-parallel ranks of training
         {
@@ -41,12 +42,17 @@ FORMULAS = (
         of=("replica_tier_ranks", WORKLOAD, "collectives"),
     ),
     *bind(
-        *(times, "algorithm_time", f"message_size collective_schedules {LINKS}", "s", "thakur2005"),
-        "Time of every algorithm of an ideal fabric, by algorithm and span.",
+        *(group_times, "algorithm_time", f"message_size collective_schedules {LINKS}", "s", "thakur2005"),
+        "Time of every algorithm of an ideal fabric, by algorithm.",
     ),
     *bind(
-        *(fastest, "ideal_collective_time", "algorithm_time replica_named_algorithm", "s", "thakur2005"),
+        *(fastest_time, "ideal_collective_time", COLLECTIVE, "s", "thakur2005"),
         of=("collective_time", "library", "ideal"),
+    ),
+    *bind(
+        *(fastest_algorithm, "ideal_collective_algorithm", COLLECTIVE, "1", "thakur2005", "Which is the fastest."),
+        of=("collective_algorithm", "library", "ideal"),
+        flags=CHOSEN,
     ),
     *bind(
         *(any_offered, "group_fills_shape", "collective_schedules", "1", "narayanan2021"),
@@ -75,15 +81,9 @@ def collective_schedules(
     group_size,
     group_stride,
 ):
-    """What the schedules of a collective ask of the tiers, by link_use, algorithm, span and tier."""
+    """What the schedules of a collective ask of the tiers, by link_use, algorithm and tier."""
     fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
     return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
-
-
-@alternative(of="collective_algorithm", by="library", label="ideal", unit="1", source="thakur2005", flags=CHOSEN)
-def ideal_collective_algorithm(algorithm_time, replica_named_algorithm):
-    """Which algorithm is the fastest."""
-    return which_fastest(algorithm_time, replica_named_algorithm)
 
 
 # ---- NCCL -----------------------------------------------------------------------------------------------------------
