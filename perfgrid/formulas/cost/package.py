@@ -151,12 +151,12 @@ def interposer_yield(
     interposer_fabricated_area,
     interposer_defect_density,
     interposer_defect_clustering,
-    interposer_stitches,
+    field_area,
     stitch_yield,
 ):
-    """Share of interposers without a defect whose seams hold."""
+    """Share of interposers without a defect whose seams hold: Y·y^s, of s seams between exposure fields."""
     defects = interposer_fabricated_area * interposer_defect_density
-    seams = xp.exp(interposer_stitches * xp.log(stitch_yield))
+    seams = xp.exp(stitches(interposer_fabricated_area, field_area) * xp.log(stitch_yield))
     return negative_binomial(defects, interposer_defect_clustering) * seams
 
 
@@ -172,12 +172,6 @@ def bridges(dies, io_dies, fabricated_area, hbm_stacks, memory_stack_area, bridg
 def interposer_cost(interposer_wafer_price, interposer_dies_per_wafer, interposer_fabricated_area, interposer_price):
     """Cost of one interposer, good or bad."""
     return interposer_wafer_price / interposer_dies_per_wafer + interposer_price * interposer_fabricated_area
-
-
-@formula(unit="1", source="feng2022actuary")
-def substrate_layer_factor(package_area, attached_parts, substrate_layers_grow, small_package, large_package):
-    """Price of the substrate over that of one with few layers."""
-    return layer_factor(package_area, attached_parts, substrate_layers_grow, small_package, large_package)
 
 
 @formula(unit="USD", source="feng2022actuary")
@@ -240,15 +234,6 @@ def bonded_yield(stacks_dies, bond_yield, die_quality, dies, io_die_quality, io_
     """Share of sets of dies that work after bonding: no bad die slipped through its test, all bonds hold."""
     bonds = xp.where(stacks_dies, xp.exp(dies * xp.log(bond_yield)), 1.0)
     return bonds * xp.exp(dies * xp.log(die_quality) + io_dies * xp.log(io_die_quality))
-
-
-@formula(unit="USD", source="feng2022actuary")
-def scrapped_package_cost(
-    interposer_cost, substrate_cost, interposer_yield, interposer_module_yield, substrate_module_yield, chip_first
-):
-    """Interposers and substrates scrapped for each good package."""
-    yields = (interposer_yield, interposer_module_yield, substrate_module_yield)
-    return lost_package(interposer_cost, substrate_cost, *yields, chip_first)
 
 
 @formula(unit="USD", source="feng2022actuary")
@@ -350,5 +335,15 @@ def device_cost(manufacturing_cost, development_cost_per_device):
     return manufacturing_cost + development_cost_per_device
 
 
-SEAMS = bind(stitches, "interposer_stitches", "interposer_fabricated_area field_area", "1", "graening2025catch")
-FORMULAS = (*TABLES, *SEAMS)
+FORMULAS = (
+    *TABLES,
+    *bind(
+        *(layer_factor, "substrate_layer_factor"),
+        *("package_area attached_parts substrate_layers_grow small_package large_package", "1", "feng2022actuary"),
+    ),
+    *bind(
+        *(lost_package, "scrapped_package_cost"),
+        "interposer_cost substrate_cost interposer_yield interposer_module_yield substrate_module_yield chip_first",
+        *("USD", "feng2022actuary"),
+    ),
+)
