@@ -12,7 +12,7 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 
-from .entries import Family, Formula, always, members, same
+from .entries import Constraint, Family, Formula, always, members, same
 
 Cell = float | str | None  # a number, the quantity whose value it is, or nothing: another alternative has the label
 About = tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]  # unit, source, meaning, labels of the values
@@ -76,3 +76,24 @@ def bind(
     quantity, by, label = of or (None, None, None)
     bare = Formula(name, function, tuple(arguments.split()), unit, source, text, quantity, label, by)
     return members(replace(bare, where=where, flags=flags, host=host), family)
+
+
+def is_positive(quantity: Any) -> Any:
+    """Whether a quantity is above zero."""
+    return quantity > 0
+
+
+def positive(
+    name: str,
+    quantity: str,
+    source: str,
+    meaning: str,
+    reason: str,
+    *,
+    about: str | None = None,
+    workloads: tuple[str, ...] = (),
+    family: Family | None = None,
+) -> tuple[Formula, ...]:
+    """The constraint ``name`` that a quantity is above zero; other arguments as for `constraint`."""
+    stated: dict[str, Any] = {"reason": reason, "about": about, "workloads": workloads}
+    return members(Constraint(name, is_positive, (quantity,), "1", source, meaning, **stated), family)

@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import bind, by_label
+from perfgrid.engine.graph.tables import bind, by_label, positive
 from perfgrid.formulas.axes import at, join, largest, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
@@ -73,16 +73,6 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
 def topology_fits_device(device_link, topology_link):
     """Device and fabric share a family of scale-up links."""
     return largest(device_link * topology_link, "link_family") > 0
-
-
-@constraint(
-    reason="a fabric with tiers of these kinds and sides cannot be built",
-    source="dally2004",
-    workload=("training", "collectives"),
-)
-def topology_exists(fabric_exists):
-    """A fabric of the stated kinds and sides can be built."""
-    return fabric_exists > 0
 
 
 @constraint(
@@ -205,6 +195,12 @@ FORMULAS = (
     # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
     # the times of designs that are not sized by a budget have no columns of prices
     *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
+    *positive(
+        *("topology_exists", "fabric_exists", "dally2004"),
+        "A fabric of the stated kinds and sides can be built.",
+        "a fabric with tiers of these kinds and sides cannot be built",
+        workloads=("training", "collectives"),
+    ),
     *bind(
         *(group_bandwidth, "GROUP_tier_bandwidth"),
         *("tier_bandwidth tier_peer_bandwidth GROUP_tier_ranks congestion", "byte/s", "amd2023cdna3"),

@@ -6,7 +6,7 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import WORKLOAD, alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import bind, by_label
+from perfgrid.engine.graph.tables import bind, by_label, positive
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
@@ -62,6 +62,11 @@ FORMULAS = (
         "library",
         {"group_fills": ("1", "narayanan2021", "1 where the group fills whole scale-up domains.")},
         {"nccl": ("replica_fills_domains",)},
+    ),
+    *positive(
+        *("group_fills_tiers", "group_fills", "narayanan2021"),
+        "The group fills whole domains of every tier that it touches.",
+        "the group does not fill the domains of the fabric evenly",
     ),
 )
 
@@ -197,12 +202,6 @@ def bus_bandwidth(algorithm_bandwidth, bus_factor):
 
 
 # ---- constraints ----------------------------------------------------------------------------------------------------
-
-
-@constraint(reason="the group does not fill the domains of the fabric evenly", source="narayanan2021")
-def group_fills_tiers(group_fills):
-    """The group fills whole domains of every tier that it touches."""
-    return group_fills > 0
 
 
 @constraint(reason="the group is larger than the cluster", source="narayanan2021")

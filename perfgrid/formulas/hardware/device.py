@@ -5,8 +5,8 @@ streaming kernels a measured fraction of the memory bandwidth (``hbm_efficiency`
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label, constants
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, constants, positive
 from perfgrid.formulas.axes import INNER, largest, table
 
 UNQUANTISED = ("fp32", "tf32", "fp16", "bf16")
@@ -37,6 +37,11 @@ BY_FORMAT = by_label(
 )
 FORMULAS = (
     *BY_FORMAT,
+    *positive(
+        *("device_supports_precision", "peak_matrix_rate", "stas2025ml"),
+        "The device computes matrix products in the format of the study.",
+        "the device has no matrix units for this number format",
+    ),
     *constants(
         {
             "fp8_element_size": (1.0, "byte", "micikevicius2022fp8", "Bytes of one 8-bit number."),
@@ -54,12 +59,6 @@ FORMULAS = (
     ),
 )
 # ---- rates ----------------------------------------------------------------------------------------------------------
-
-
-@constraint(reason="the device has no matrix units for this number format", source="stas2025ml")
-def device_supports_precision(peak_matrix_rate):
-    """The device computes matrix products in the format of the study."""
-    return peak_matrix_rate > 0
 
 
 @formula(unit="1", source="vllm2026platforms")

@@ -5,8 +5,8 @@ scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values i
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, positive
 
 from .device import UNQUANTISED
 
@@ -25,7 +25,12 @@ NAMES = tuple(RECIPES)
 BLOCK = 128  # values of the recipe "block" that share a scale
 PROMOTION = 5.5  # vector instructions for the sum of a block: with them 1550 TFLOP/s, the most of DeepGEMM on H800
 
-FORMULAS = by_label(
+SERVES = positive(
+    *("scaling_serves_format", "scaling_fits", "rouhani2023mx"),
+    "The format of the study is scaled in a way that exists for it.",
+    "this scaling does not exist for the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
+)
+FORMULAS = SERVES + by_label(
     "precision",
     {
         "usual_scaling": ("1", "micikevicius2022fp8", "Number of the usual scaling of the format."),
@@ -105,12 +110,3 @@ def fp8_scaling_fits(scaling_recipe):
 def fp4_scaling_fits(scaling_recipe):
     """1 where the scaling serves the format: 4 bits need scales for small blocks, MX or NVFP4."""
     return xp.where(scaling_recipe >= NAMES.index("mx"), 1.0, 0.0)
-
-
-@constraint(
-    reason="this scaling does not exist for the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
-    source="rouhani2023mx",
-)
-def scaling_serves_format(scaling_fits):
-    """The format of the study is scaled in a way that exists for it."""
-    return scaling_fits > 0
