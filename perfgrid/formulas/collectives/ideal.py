@@ -11,7 +11,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, largest, only, smallest, total
-from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, Coefficients
 
 from .ideal_tables import ALGORITHMS, VOLUME, fabric_of, schedules
 from .placement import CALLS, GATHERING, RANKS
@@ -56,7 +56,7 @@ def by_tier(schedules, step_latency, hop_latency, message_latency, bandwidth, al
 
 
 def coefficients(schedules, *links):
-    """Latency, time per byte, and both of a chunk, of schedules on the links of two tiers; by algorithm.
+    """Coefficients of schedules on the links of two tiers, by algorithm.
 
     In sequence the tiers add up. In chunks that follow each other through the tiers all but the longest latency are
     paid once, the slowest load decides, and the message waits for the others' load of its first chunk. At once the
@@ -71,7 +71,7 @@ def coefficients(schedules, *links):
     at_once = at_once & (smallest(volume, "tier") > 0)
     together = largest(software, "tier") + total(beside, "tier")
     found = xp.where(at_once, together, xp.where(pipelined, latency - longest, latency))
-    return (
+    return Coefficients(
         xp.where(smallest(volume, "tier") >= 0, found, UNAVAILABLE),
         xp.where(pipelined | at_once, slowest, busy),
         xp.where(pipelined, longest, total(chunk, "tier")),
@@ -79,30 +79,16 @@ def coefficients(schedules, *links):
     )
 
 
-def schedule_time(message, latency, inverse_bandwidth, chunk_latency, chunk_inverse_bandwidth):
-    """Time of a message B in its best number of chunks C, at least one (see `schedules.schedule.Coefficients`).
-
-    .. math:: t = \\alpha + \\beta B + \\min_{C \\ge 1} (C \\alpha_c + \\beta_c B / C)
-
-    With the best C the last term is twice the root of chunk latency · chunk inverse bandwidth · B.
-    Source: thakur2005; sanders2009twotree.
-    """
-    filling = chunk_inverse_bandwidth * message
-    product = chunk_latency * filling
-    chunks = xp.where((filling > chunk_latency) & (product > 0), 2 * xp.root(product), chunk_latency + filling)
-    return latency + inverse_bandwidth * message + chunks
-
-
 def group_times(message, schedules, *links):
     """Time of every schedule of the whole group, by algorithm."""
-    return schedule_time(message, *coefficients(schedules, *links))
+    return coefficients(schedules, *links).time(message)
 
 
 def tier_times(message, schedules, *links):
     """Time of every schedule of each tier alone, by algorithm and tier."""
     software, beside, load, chunk, waiting = by_tier(schedules, *links, alone="alone_")
     offered = at(schedules, link_use="alone_volume") >= 0
-    return schedule_time(message, xp.where(offered, software + beside, UNAVAILABLE), load, chunk, waiting)
+    return Coefficients(xp.where(offered, software + beside, UNAVAILABLE), load, chunk, waiting).time(message)
 
 
 def numbers():

@@ -10,9 +10,10 @@ Efficiencies, tiles and the composition of a core are those of the study's devic
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, table, total
 
-from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
+from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, over, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 INTERFACES = ("memory", "scale_up", "scale_out")
@@ -207,22 +208,10 @@ def native_half_precision_rate(native_peak_bf16_rate, native_peak_fp16_rate):
     return xp.maximum(native_peak_bf16_rate, native_peak_fp16_rate)
 
 
-@_from_budget("RATE", "FLOP/s", MATRIX_RATES)
-def RATE_from_budget(budget_matrix_rate, native_RATE, native_half_precision_rate):
-    """RATE: as many operations for each 16-bit one as the units of the study's device have."""
-    return budget_matrix_rate * native_RATE / native_half_precision_rate
-
-
 @_from_budget("vector_rate", "FLOP/s")
 def vector_rate_from_budget(budget_vector_operations, clock_frequency):
     """Rate of the vector units."""
     return budget_vector_operations * clock_frequency
-
-
-@_from_budget("RATE", "FLOP/s", VECTOR_RATES)
-def RATE_of_vector_units(vector_rate, native_RATE, native_vector_rate):
-    """RATE: as many operations for each one of the vector units as in the study's device."""
-    return vector_rate * native_RATE / native_vector_rate
 
 
 @_from_budget("cores", "1")
@@ -262,12 +251,6 @@ def shared_memory_size_from_budget(component_memory, fabricated_cores):
 def l2_size_from_budget(component_memory, enabled_share):
     """Last-level cache, as far as enabled."""
     return at(component_memory, component="l2") * enabled_share
-
-
-@_from_budget("LEVEL", "byte/s", LEVELS)
-def LEVEL_from_budget(native_LEVEL, budget_matrix_rate, native_half_precision_rate):
-    """LEVEL: as many bytes for each operation as in the study's device."""
-    return native_LEVEL * budget_matrix_rate / native_half_precision_rate
 
 
 # ---- memory stacks and links ----------------------------------------------------------------------------------------
@@ -394,3 +377,19 @@ def budget_fits_field(budget_area, budget_dies, budget_d2d_overhead, field_area)
     """One exposure covers one compute die."""
     interfaces = xp.where(budget_dies > 1, budget_d2d_overhead, 0.0)
     return budget_area / budget_dies * (1 + interfaces) <= field_area
+
+
+FORMULAS = tuple(  # as many for each 16-bit operation, or each one of the vector units, as in the study's device
+    entry
+    for name, own, native, unit, family in (
+        ("RATE_from_budget", "budget_matrix_rate", "native_half_precision_rate", "FLOP/s", MATRIX_RATES),
+        ("RATE_of_vector_units", "vector_rate", "native_vector_rate", "FLOP/s", VECTOR_RATES),
+        ("RATE_from_budget", "budget_matrix_rate", "native_half_precision_rate", "byte/s", {"RATE": LEVELS["LEVEL"]}),
+    )
+    for entry in bind(
+        *(over, name, f"native_RATE {own} {native}", unit, "ardalani2022deepflow"),
+        "RATE: as many for each operation as in the study's device.",
+        of=("RATE", "device_basis", "budget"),
+        family=family,
+    )
+)
