@@ -53,14 +53,17 @@ def tier_bandwidth(
     scale_out_efficiency,
     tier_oversubscription,
 ):
-    """Payload bandwidth of one device and direction, by tier."""
+    """Payload bandwidth of one device and direction, by tier: rate · efficiency / oversubscription.
+
+    Valid where all devices of a tier send at once, each its share of what is oversubscribed.
+    """
     rates = (tier_stated_bandwidth, scale_up_bandwidth, network_rate)
     return payload_rate(*rates, scale_up_efficiency, scale_out_efficiency) / tier_oversubscription
 
 
 @formula(unit="byte/s", source="amd2023cdna3")
 def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
-    """Payload bandwidth from one device to one other, by tier: all through a switch, one link of a full mesh."""
+    """Payload bandwidth from one device to one other, by tier: all through a switch, one of l links of a full mesh."""
     links = table("tier", scale_up=xp.maximum(scale_up_links, 1.0), scale_out=1.0)
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
 

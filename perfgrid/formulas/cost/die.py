@@ -228,7 +228,7 @@ def io_die_yield_harvested(io_die_defects, io_defect_clustering, repairable_shar
 
 @formula(unit="1", source="graening2025catch", family=DIES)
 def IO_die_tested_yield(IO_die_yield, probe_coverage):
-    """Share of IO_dies that pass the test on the wafer, which finds the part ``probe_coverage`` of the dead ones."""
+    """Share of IO_dies that pass the test on the wafer: 1 - (1 - Y)·c, as it finds the part c of the dead ones."""
     return 1 - (1 - IO_die_yield) * probe_coverage
 
 

@@ -101,7 +101,7 @@ def LABEL_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficie
 
 @formula(unit="byte/s", source="williams2009roofline")
 def achieved_hbm_bandwidth(hbm_bandwidth, hbm_efficiency):
-    """Memory bandwidth that streaming kernels reach."""
+    """Memory bandwidth that streaming kernels reach: the peak times a measured fraction; valid for long streams."""
     return hbm_bandwidth * hbm_efficiency
 
 

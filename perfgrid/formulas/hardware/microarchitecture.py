@@ -134,7 +134,7 @@ def component_power(budget_power, power_split):
 
 @formula(unit="FLOP", source="ardalani2022deepflow")
 def fabricated_matrix_operations(component_area, matrix_unit_transistors, logic_density):
-    """16-bit operations a clock of all matrix units on the dies."""
+    """16-bit operations a clock of all matrix units on the dies: area · density / transistors of one operation."""
     return at(component_area, component="matrix") * logic_density / matrix_unit_transistors
 
 
@@ -300,26 +300,26 @@ def _links(tier, area, edge, link_area, link_edge, analog_density):
 
 @_from_budget("scale_up_ports", "1")
 def scale_up_ports_from_budget(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
-    """Scale-up links whose interfaces fit the area and the edge."""
+    """Scale-up links that fit: floor(min(area / area of one interface, edge / edge of one))."""
     return _links("scale_up", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
 
 
 @formula(unit="1", source="ardalani2022deepflow")
 def scale_out_ports(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
-    """Network ports whose interfaces fit the area and the edge."""
+    """Network ports that fit: floor(min(area / area of one interface, edge / edge of one))."""
     return _links("scale_out", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
 
 
 @_from_budget("scale_up_bandwidth", "byte/s")
 def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_bandwidth, component_power, scale_up_byte_energy):
-    """Bandwidth of all scale-up links, limited by their power."""
+    """Bandwidth of all scale-up links: min(links · rate, power / energy per byte)."""
     power, rate = at(component_power, component="scale_up"), at(budget_link_bandwidth, tier="scale_up")
     return limited_rate(scale_up_ports, rate, power, scale_up_byte_energy)
 
 
 @_from_budget("scale_out_bandwidth", "byte/s")
 def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_bandwidth, component_power, scale_out_byte_energy):
-    """Bandwidth of all network ports, limited by their power."""
+    """Bandwidth of all network ports: min(ports · rate, power / energy per byte)."""
     power, rate = at(component_power, component="scale_out"), at(budget_link_bandwidth, tier="scale_out")
     return limited_rate(scale_out_ports, rate, power, scale_out_byte_energy)
 

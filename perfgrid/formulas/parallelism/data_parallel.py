@@ -292,7 +292,7 @@ def dp_bytes(
     weight_gatherings,
     expert_replica_bytes,
 ):
-    """Bytes that one device sends to data-parallel ranks in one step, rings assumed.
+    """Bytes that one device sends to data-parallel ranks in one step. Valid for bandwidth-optimal algorithms.
 
     With q ranks in a sharding group and r replicas of it: (q - 1)/q of the gradients in every reduce-scatter and of
     the weights in every all-gather, 2(r - 1)/r of a shard of the gradients in every all-reduce.
