@@ -99,24 +99,28 @@ def cp_tier_time(
 
 @formula(unit="s", source="rashidi2020astrasim")
 def ep_tier_time(
-    ep_dispatch_tier_bytes, ep_combine_tier_bytes, ep_exchange_inverse_bandwidth, kind_has_experts, layer_recomputed
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
+    ep_exchange_inverse_bandwidth,
+    etp_message,
+    etp_tier_ranks,
+    etp_tier_bandwidth,
+    kind_has_experts,
+    layer_recomputed,
 ):
-    """Time for which a layer's exchange of tokens with experts keeps each tier busy, by tier."""
-    sent = (2 + layer_recomputed) * kind_has_experts * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
-    return sent * ep_exchange_inverse_bandwidth
+    """Time for which a layer's exchange of tokens with experts keeps each tier busy, by tier.
+
+    Dispatch and combine, and gather and scatter of rows among the ranks that share an expert, in every pass.
+    """
+    exchanged = (ep_dispatch_tier_bytes + ep_combine_tier_bytes) * ep_exchange_inverse_bandwidth
+    gathered = 2 * etp_message * tier_load(etp_tier_ranks, etp_tier_bandwidth)
+    return (2 + layer_recomputed) * kind_has_experts * (exchanged + gathered)
 
 
 @formula(unit="s", source="rashidi2020astrasim")
-def etp_tier_time(etp_message, etp_tier_ranks, etp_tier_bandwidth, kind_has_experts, layer_recomputed):
-    """Time for which the ranks that share the experts of a layer keep each tier busy, by tier."""
-    passes = 2 * (2 + layer_recomputed) * kind_has_experts
-    return passes * etp_message * tier_load(etp_tier_ranks, etp_tier_bandwidth)
-
-
-@formula(unit="s", source="rashidi2020astrasim")
-def tier_busy_time(tp_tier_time, cp_tier_time, ep_tier_time, etp_tier_time):
+def tier_busy_time(tp_tier_time, cp_tier_time, ep_tier_time):
     """Time for which the collectives of a layer keep each tier busy, by tier."""
-    return tp_tier_time + cp_tier_time + ep_tier_time + etp_tier_time
+    return tp_tier_time + cp_tier_time + ep_tier_time
 
 
 # ---- what that leaves to the reduction and the gathering of buckets -------------------------------------------------

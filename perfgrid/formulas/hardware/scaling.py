@@ -46,7 +46,18 @@ FORMULAS = SERVES + by_label(
 
 def of_recipe(recipe, column):
     """The entry of a recipe, given by its number, in a column of `RECIPES`."""
-    return sum(xp.where(recipe == number, row[column], 0.0) for number, row in enumerate(RECIPES.values()))
+    entries = (row[column] for row in RECIPES.values())
+    return sum(xp.where(recipe == number, entry, 0.0) for number, entry in enumerate(entries) if entry)
+
+
+def converted_copies(recipe):
+    """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.
+
+    One with a scale for all; two where scales lie along rows for one product and along columns for the other, output
+    gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
+    Source: nvidia2026telinear.
+    """
+    return of_recipe(recipe, 3)
 
 
 def promoted_rate(recipe, vector_rate):
@@ -88,16 +99,6 @@ def matrix_rate(usable_peak_rate, reached_fraction, scaling_recipe, vector_rate)
 def scaling_reads(scaling_recipe):
     """Times that the conversion of an operand reads it."""
     return of_recipe(scaling_recipe, 1)
-
-
-@formula(unit="1", source="nvidia2026telinear")
-def converted_copies(scaling_recipe):
-    """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.
-
-    One with a scale for all; two where scales lie along rows for one product and along columns for the other, output
-    gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
-    """
-    return of_recipe(scaling_recipe, 3)
 
 
 @alternative(of="scaling_fits", by="precision", label="fp8", unit="1", source="rouhani2023mx")

@@ -212,26 +212,23 @@ def exchanged_activations(
 # ---- exposed time ---------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="jacobs2023ulysses")
-def attention_wait(key_wait, head_exchange_time, head_split):
-    """Exposed context-parallel communication of one layer, nothing recomputed, by phase.
+@formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
+def layer_forward_exposed_cp_time(key_wait, head_exchange_time, head_split, cp):
+    """Exposed context-parallel communication of one layer's forward pass.
 
-    The wait for keys and values, and four all-to-alls forward and four backward where heads are split.
+    The wait for keys and values, and four all-to-alls where heads are split.
     """
     exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
-    return key_wait + exchanges * table("phase", forward=1.0, input_gradient=1.0, weight_gradient=0.0)
+    return xp.where(cp > 1, at(key_wait, phase="forward") + exchanges, 0.0)
 
 
-@formula(unit="s", source="grattafiori2024llama3")
-def layer_forward_exposed_cp_time(attention_wait, cp):
-    """Exposed context-parallel communication of one layer's forward pass."""
-    return xp.where(cp > 1, at(attention_wait, phase="forward"), 0.0)
-
-
-@formula(unit="s", source="grattafiori2024llama3")
-def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_time, layer_recomputed):
+@formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
+def layer_backward_exposed_cp_time(
+    key_wait, head_exchange_time, head_split, cp, layer_forward_exposed_cp_time, layer_recomputed
+):
     """Exposed context-parallel communication of one layer's backward pass, with that of recomputed forward passes."""
-    own = xp.where(cp > 1, at(attention_wait, phase="input_gradient"), 0.0)
+    exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
+    own = xp.where(cp > 1, at(key_wait, phase="input_gradient") + exchanges, 0.0)
     return own + layer_recomputed * layer_forward_exposed_cp_time
 
 

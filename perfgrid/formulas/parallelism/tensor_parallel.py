@@ -9,6 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
 from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.hardware.scaling import converted_copies
 from perfgrid.formulas.mixer_kinds import NONE
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
@@ -91,19 +92,17 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
 
 
 @formula(unit="byte", source="nvidia2026telinear")
-def operand_message(
-    microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, converted_copies
-):
+def operand_message(microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, scaling_recipe):
     """Bytes of the operands of one microbatch that tensor-parallel ranks gather: quantised before, or activations."""
-    converted = quantised_operands & (converted_copies > 0)
+    converted = quantised_operands & (converted_copies(scaling_recipe) > 0)
     size = xp.where(converted, xp.minimum(activation_size, operand_size), activation_size)
     return microbatch_tokens * hidden_size * size
 
 
 @formula(unit="1", source="nvidia2026telinear")
-def output_gradient_gathers(quantised_operands, converted_copies):
+def output_gradient_gathers(quantised_operands, scaling_recipe):
     """Gathers of an output gradient: one, or one per quantised copy that its two products need."""
-    return xp.where(quantised_operands, xp.maximum(converted_copies, 1.0), 1.0)
+    return xp.where(quantised_operands, xp.maximum(converted_copies(scaling_recipe), 1.0), 1.0)
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
