@@ -8,17 +8,16 @@ algorithm is taken unless the study names one.
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, largest, only, smallest, total
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, Coefficients
 
-from .ideal_tables import ALGORITHMS, VOLUME, fabric_of, schedules
+from .ideal_tables import ALGORITHMS, FABRIC, VOLUME, fabric_of, schedules
 from .placement import CALLS, GATHERING, RANKS
 
 ASKED = ("link_use", "algorithm", "tier")  # inner axes of what schedules ask of a fabric
 EVERY_CALL = {**GATHERING, "CALL": CALLS}
-FABRIC = "tier_kind tier_sides scale_up_wraps tier_tapers tier_in_network tier_global_links"
 LINKS = "tier_step_latency tier_hop_latency tier_message_latency tier_link_bandwidth"
 # twice the steps, half of the message each
 TWO_HALVES = np.array([1.0 if "volume" in use else 2.0 for use in INNER.labels["link_use"]])
@@ -128,9 +127,9 @@ def fastest_algorithm(*given):
 def asked(collective):
     """A host formula: what the schedules of a collective in a group of this size and stride ask of a fabric."""
 
-    def found(kind, sides, wraps, tapers, in_network, global_links, size, stride):
-        fabric = fabric_of(kind, sides, wraps, tapers, in_network, global_links)
-        return schedules(fabric, collective, int(size), int(stride))
+    def found(*given):
+        *fabric, size, stride = given
+        return schedules(fabric_of(*fabric), collective, int(size), int(stride))
 
     return found
 
@@ -142,24 +141,13 @@ def asks(name, collective, group, what, family=None):
     return bind(asked(collective), name, given, "1", "cho2019blueconnect", meaning, family=family, host=ASKED)
 
 
-@formula(unit="1", source="cho2019blueconnect", host=True, inner=ASKED)
-def tied_all_reduce_schedules(
-    tier_kind,
-    tier_sides,
-    scale_up_wraps,
-    tier_tapers,
-    tier_in_network,
-    tier_global_links,
-    tied,
-    tied_stride,
-    pp_stride,
-    pp,
-):
+def tied_schedules(*given):
     """What all-reduces between the first and the last stage ask of the tiers, by link_use, algorithm and tier.
 
     Where two stages that far apart are no regular group, two exchanges of half the message between the stages.
     """
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    *stated, tied, tied_stride, pp_stride, pp = given
+    fabric = fabric_of(*stated)
     for stride in (tied_stride, pp_stride * (pp // 2)):
         found = schedules(fabric, "all_reduce", int(tied), int(stride), False)
         if (found[VOLUME] >= 0).any():
@@ -178,6 +166,11 @@ UNTIED = {"GROUP": {group: of for group, of in RANKS["GROUP"].items() if group !
 FORMULAS = (
     *asks("GROUP_gather_schedules", "all_gather", "GROUP GROUP_stride", "all-gathers of the GROUP group", RANKS),
     *asks("GROUP_all_reduce_schedules", "all_reduce", "GROUP GROUP_stride", "all-reduces of the GROUP group", UNTIED),
+    *bind(
+        *(tied_schedules, "tied_all_reduce_schedules", f"{FABRIC} tied tied_stride pp_stride pp"),
+        *("1", "cho2019blueconnect"),
+        host=ASKED,
+    ),
     *asks("pp_transfer_schedules", "send_recv", "pp pp_stride", "sends from every pipeline stage to the next"),
     *asks(
         *("ring_transfer_schedules", "send_recv", "sequence_split sequence_split_stride"),

@@ -22,6 +22,7 @@ ALGORITHMS = INNER.labels["algorithm"]
 TIERS = len(INNER.labels["tier"])
 VOLUME, ALONE_VOLUME = (INNER.labels["link_use"].index(use) for use in ("volume", "alone_volume"))
 USES = len(INNER.labels["link_use"]) // 2  # those of the whole group, then those of each tier alone
+FABRIC = "tier_kind tier_sides scale_up_wraps tier_tapers tier_in_network tier_global_links"  # of `fabric_of`
 ABSENT = -1.0  # volume of a schedule that a group does not have: a load is never negative
 ALONE = Fabric((Tier("switch", (1,)),))
 

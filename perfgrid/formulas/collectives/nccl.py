@@ -19,7 +19,7 @@ from perfgrid.formulas.axes import INNER, at, smallest, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
 from .ideal import CHOSEN
-from .placement import GATHERING, gathered_share
+from .placement import GATHERING, gathered_share, outermost
 
 ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's names: those in studies
 NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
@@ -147,6 +147,14 @@ def pass_latency(ranks, nodes, step_latency, network_adds):
     )
 
 
+def transfer_time(message, tier_ranks, launch, latency, bandwidth):
+    """Time of one message to the next rank: latency + B/bandwidth across the outermost tier of the group.
+
+    The slowest of all neighbours; ``bandwidth`` is that from one device to one other. Source: nccl2026tuning.
+    """
+    return launch + outermost(latency, tier_ranks) + message / outermost(bandwidth, tier_ranks)
+
+
 # ---- the fabric -----------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +233,7 @@ ALL_REDUCE = (  # what all-reduces are computed from
     "protocol_share low_latency_bandwidth tree_share network_tree_share in_switch_gain tier_bandwidth tier_in_network "
     "GROUP_named_algorithm"
 )
+PEERS = "collective_launch_latency tier_transfer_latency tier_peer_bandwidth"  # what a transfer takes
 
 
 def all_reduce_candidates(

@@ -3,10 +3,10 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import bind, by_label, positive
-from perfgrid.formulas.axes import at, join, largest, rows, table, total
+from perfgrid.formulas.axes import at, join, largest, row_of, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
-from .ideal_tables import fabric_of, links
+from .ideal_tables import FABRIC, fabric_of, links
 from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
@@ -129,11 +129,9 @@ def tier_links(tier_kind, tier_sides):
     return [links(TIER_KINDS[int(kind)], sides[sides > 0]) for kind, sides in zip(tier_kind, tier_sides.T, strict=True)]
 
 
-@formula(unit="1", source="dally2004", host=True)
-def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links):
+def shape_exists(*fabric):
     """1 where a fabric of these kinds and sides can be built."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return float(fabric is not None)
+    return float(fabric_of(*fabric) is not None)
 
 
 @alternative(of="network_lanes", by="network_sizing", label="rate", unit="1", source="ieee2017bs")
@@ -184,16 +182,20 @@ def links_have_lanes(tier_links, tier_lanes):
 
 
 FORMULAS = (
-    *by_label(
-        "library",
-        {"fabric_size": ("1", "narayanan2021", "Devices that the fabric joins, with tiers of switches the outermost.")},
-        {"nccl": ("outermost_size",)},
+    *bind(
+        *(row_of({"tier": "scale_out"}), "nccl_fabric_size", "tier_size", "1", "narayanan2021"),
+        "Devices that the fabric joins: those of the outermost tier, of switches.",
+        of=("fabric_size", "library", "nccl"),
     ),
-    *rows("outermost_size", "tier_size", "1", "narayanan2021", "Devices of the outermost tier.", tier="scale_out"),
     *by_label(
         "library",
         {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
-        {"nccl": (1,), "ideal": ("shape_exists",)},
+        {"nccl": (1,)},
+    ),
+    *bind(
+        *(shape_exists, "shape_exists", FABRIC, "1", "dally2004"),
+        of=("fabric_exists", "library", "ideal"),
+        host=(),
     ),
     # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
     # the times of designs that are not sized by a budget have no columns of prices

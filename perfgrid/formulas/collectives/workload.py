@@ -13,11 +13,18 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, severa
 
 from .exchange import equal_parts, exchange_time
 from .ideal import ASKED, CHOSEN, LINKS, any_offered, fastest_algorithm, fastest_time, group_times
-from .ideal_tables import ALGORITHMS, fabric_of, schedules
-from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate
-from .placement import outermost, placed
+from .ideal_tables import ALGORITHMS, FABRIC, fabric_of, schedules
+from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate, transfer_time
+from .placement import placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
+
+
+def collective_schedules(*given):
+    """What the schedules of a collective ask of the tiers, by link_use, algorithm and tier."""
+    *fabric, collective, size, stride = given
+    return schedules(fabric_of(*fabric), COLLECTIVES[int(collective)], int(size), int(stride))
+
 
 COLLECTIVE = f"message_size collective_schedules {LINKS} replica_named_algorithm"
 FORMULAS = (
@@ -40,6 +47,11 @@ FORMULAS = (
     *bind(
         *(placed, "group_tier_ranks", "replica replica_stride tier_size", "1", "nccltests2024"),
         of=("replica_tier_ranks", WORKLOAD, "collectives"),
+    ),
+    *bind(
+        *(collective_schedules, "collective_schedules", f"{FABRIC} collective group_size group_stride"),
+        *("1", "cho2019blueconnect"),
+        host=ASKED,
     ),
     *bind(
         *(group_times, "algorithm_time", f"message_size collective_schedules {LINKS}", "s", "thakur2005"),
@@ -69,26 +81,6 @@ FORMULAS = (
         "the group does not fill the domains of the fabric evenly",
     ),
 )
-
-
-# ---- ideal fabrics --------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="cho2019blueconnect", host=True, inner=ASKED)
-def collective_schedules(
-    tier_kind,
-    tier_sides,
-    scale_up_wraps,
-    tier_tapers,
-    tier_in_network,
-    tier_global_links,
-    collective,
-    group_size,
-    group_stride,
-):
-    """What the schedules of a collective ask of the tiers, by link_use, algorithm and tier."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
 
 
 # ---- NCCL -----------------------------------------------------------------------------------------------------------
@@ -141,8 +133,8 @@ def neighbour_time(
     message_size, replica, replica_tier_ranks, tier_transfer_latency, tier_peer_bandwidth, collective_launch_latency
 ):
     """Time of NCCL's message from every rank to the next."""
-    latency = collective_launch_latency + outermost(tier_transfer_latency, replica_tier_ranks)
-    return several(replica) * (latency + message_size / outermost(tier_peer_bandwidth, replica_tier_ranks))
+    peers = (collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth)
+    return several(replica) * transfer_time(message_size, replica_tier_ranks, *peers)
 
 
 @alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026tuning")

@@ -17,9 +17,9 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
-from perfgrid.formulas.collectives.placement import outermost
+from perfgrid.formulas.collectives.nccl import PEERS, transfer_time
 from perfgrid.formulas.kernels.flash import partial_share
 from perfgrid.formulas.mixer_kinds import ALL
 
@@ -28,6 +28,11 @@ from .tensor_parallel import exposed_time, with_cores_taken
 RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values
 
 FORMULAS = (
+    *bind(
+        *(transfer_time, "ring_library_transfer_time", f"ring_message sequence_split_tier_ranks {PEERS}", "s"),
+        *("liu2023ring", "Time of one point-to-point transfer to the next rank of a ring, by phase."),
+        of=("ring_transfer_time", "library", "nccl"),
+    ),
     *synonyms(
         {
             f"{group}_longest_call_time": (
@@ -140,18 +145,6 @@ def ring_message(cp_message, sequence_split, ring_partial_size, activation_size)
 def sequence_split_stride(tp, head_split):
     """Distance between neighbouring ranks that split the queries."""
     return tp * head_split
-
-
-@alternative(of="ring_transfer_time", by="library", label="nccl", unit="s", source="liu2023ring")
-def ring_library_transfer_time(
-    ring_message, sequence_split_tier_ranks, collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth
-):
-    """Time of one point-to-point transfer to the next rank of a ring, by phase.
-
-    That of the slowest: latency + message/bandwidth across the outermost tier of the ring.
-    """
-    latency = collective_launch_latency + outermost(tier_transfer_latency, sequence_split_tier_ranks)
-    return latency + ring_message / outermost(tier_peer_bandwidth, sequence_split_tier_ranks)
 
 
 @formula(unit="s", source="liu2023ring")
