@@ -159,12 +159,6 @@ def nominal_compute_power(
     return budget_matrix_operations * nominal_clock * energy * matrix_efficiency
 
 
-@formula(unit="1", source="ardalani2022deepflow")
-def compute_power_share(component_power, nominal_compute_power):
-    """Power budget of the matrix units over their power at the nominal clock."""
-    return at(component_power, component="matrix") / nominal_compute_power
-
-
 @formula(unit="1", source="irds2022moore")
 def relative_threshold(threshold_voltage, supply_voltage):
     """Threshold voltage over the nominal supply voltage."""
@@ -172,9 +166,10 @@ def relative_threshold(threshold_voltage, supply_voltage):
 
 
 @formula(unit="Hz", source="ardalani2022deepflow")
-def powered_clock(compute_power_share, nominal_clock, relative_threshold):
-    """Clock at which the matrix units draw their share of the power."""
-    return nominal_clock * clock_at_power(compute_power_share, relative_threshold)
+def powered_clock(component_power, nominal_compute_power, nominal_clock, relative_threshold):
+    """Clock at which the matrix units draw their share of the power, by `clock_at_power`."""
+    power = at(component_power, component="matrix") / nominal_compute_power
+    return nominal_clock * clock_at_power(power, relative_threshold)
 
 
 @formula(unit="Hz", source="ardalani2022deepflow")
