@@ -9,7 +9,7 @@ as long where that is more than 1. The pass itself is not slowed: its collective
 from functools import reduce
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import several
 
@@ -71,30 +71,38 @@ def tp_tier_time(
 
 
 @formula(unit="s", source="rashidi2020astrasim")
-def cp_tier_time(
-    cp_message,
-    layer_key_bytes,
-    cp_tier_ranks,
-    cp_tier_bandwidth,
-    ring_passes,
-    sequence_split,
-    sequence_split_tier_ranks,
-    tier_peer_bandwidth,
+def ring_tier_time(layer_key_bytes, sequence_split_tier_ranks, tier_peer_bandwidth):
+    """Time for which a ring of keys and values keeps each tier busy in a layer, hidden or not, by tier.
+
+    Some rank's neighbour is on the other tier, and all that goes round crosses each tier that the ring spans.
+    """
+    return layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
+
+
+@formula(unit="s", source="rashidi2020astrasim")
+def head_tier_time(
     exchanged_activations,
     head_split,
     head_split_tier_ranks,
     head_split_exchange_inverse_bandwidth,
     layer_recomputed,
 ):
-    """Time for which the context-parallel communication of a layer keeps each tier busy, hidden or not, by tier.
-
-    In a ring some rank's neighbour is on the other tier, and all that goes round crosses each tier that it spans.
-    """
-    handed_on = layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
-    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message
-    keys = xp.where(ring_passes > 1, handed_on, gathered * tier_load(cp_tier_ranks, cp_tier_bandwidth))
+    """Time for which all-to-alls of heads keep each tier busy in a layer, by tier."""
     sent = equal_parts(exchanged_activations, head_split, at(head_split_tier_ranks, tier="scale_out"))
-    return keys + (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
+    return (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
+
+
+@alternative(of="cp_tier_time", by="cp_method", label="hybrid", unit="s", source="rashidi2020astrasim")
+def hybrid_cp_tier_time(ring_tier_time, head_tier_time):
+    """Time for which rings, and all-to-alls inside their groups, keep each tier busy in a layer, by tier."""
+    return ring_tier_time + head_tier_time
+
+
+@alternative(of="cp_tier_time", by="cp_method", label="all_gather", unit="s", source="rashidi2020astrasim")
+def all_gather_cp_tier_time(cp_message, cp_tier_ranks, cp_tier_bandwidth, cp, layer_recomputed):
+    """Time for which keys, values and their gradients keep each tier busy in a layer where they are gathered."""
+    passes = xp.where(cp > 1, 3 + layer_recomputed, 0.0)
+    return passes * cp_message * tier_load(cp_tier_ranks, cp_tier_bandwidth)
 
 
 @formula(unit="s", source="rashidi2020astrasim")

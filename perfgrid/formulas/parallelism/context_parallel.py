@@ -25,8 +25,6 @@ from perfgrid.formulas.mixer_kinds import ALL
 
 from .tensor_parallel import exposed_time, with_cores_taken
 
-RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values
-
 FORMULAS = (
     *bind(
         *(transfer_time, "ring_library_transfer_time", f"ring_message sequence_split_tier_ranks {PEERS}", "s"),
@@ -55,16 +53,21 @@ FORMULAS = (
                 *("s", "liu2023ring"),
                 "Time that attention of one layer waits for keys and values, by phase: what a ring does not hide.",
             ),
+            "head_wait": ("s", "jacobs2023ulysses", "Mean time of the four all-to-alls of heads in a pass of a layer."),
             "cp_memory": (
                 *("byte", "jacobs2023ulysses"),
                 "Buffers of context parallelism while attention runs.",
             ),
+            "cp_tier_time": (
+                *("s", "rashidi2020astrasim"),
+                "Time for which context parallelism of a layer keeps each tier busy, hidden or not, by tier.",
+            ),
         },
         {
-            "ring": (1, "sequence_split", "ring_wait", None),
-            "hybrid": (None, "sequence_split", "ring_wait", None),
-            "all_gather": (1, 1, None, None),
-            "ulysses": ("cp", 1, 0, "exchanged_activations"),
+            "ring": (1, "sequence_split", "ring_wait", 0, None, "ring_tier_time"),
+            "hybrid": (None, "sequence_split", "ring_wait", "head_exchange_time", None, None),
+            "all_gather": (1, 1, None, 0, None, None),
+            "ulysses": ("cp", 1, 0, "head_exchange_time", "exchanged_activations", "head_tier_time"),
         },
     ),
 )
@@ -76,8 +79,8 @@ def dense_cp_message(key_value_tensor):
     return 1.0 * key_value_tensor
 
 
-def _by_method(of, label, unit, source, family=None):
-    return alternative(of=of, by="cp_method", label=label, unit=unit, source=source, family=family)
+def _by_method(of, label, unit, source):
+    return alternative(of=of, by="cp_method", label=label, unit=unit, source=source)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -206,36 +209,31 @@ def exchanged_activations(
 
 
 @formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
-def layer_forward_exposed_cp_time(key_wait, head_exchange_time, head_split, cp):
-    """Exposed context-parallel communication of one layer's forward pass.
-
-    The wait for keys and values, and four all-to-alls where heads are split.
-    """
-    exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
-    return xp.where(cp > 1, at(key_wait, phase="forward") + exchanges, 0.0)
+def layer_forward_exposed_cp_time(key_wait, head_wait, cp):
+    """Exposed context-parallel communication of one layer's forward pass: waits for keys, and four all-to-alls."""
+    return xp.where(cp > 1, at(key_wait, phase="forward") + 4 * head_wait, 0.0)
 
 
 @formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
-def layer_backward_exposed_cp_time(
-    key_wait, head_exchange_time, head_split, cp, layer_forward_exposed_cp_time, layer_recomputed
-):
+def layer_backward_exposed_cp_time(key_wait, head_wait, cp, layer_forward_exposed_cp_time, layer_recomputed):
     """Exposed context-parallel communication of one layer's backward pass, with that of recomputed forward passes."""
-    exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
-    own = xp.where(cp > 1, at(key_wait, phase="input_gradient") + exchanges, 0.0)
+    own = xp.where(cp > 1, at(key_wait, phase="input_gradient") + 4 * head_wait, 0.0)
     return own + layer_recomputed * layer_forward_exposed_cp_time
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_by_method("cp_memory", "METHOD", "byte", "fang2024usp", {"METHOD": ("hybrid",)})
-@_by_method("cp_memory", "METHOD", "byte", "liu2023ring", {"METHOD": ("ring",)})
-def METHOD_cp_memory(exchanged_activations, ring_message, sequence_split):
-    """Working space of context parallelism: the buffers of the ring, and those of all-to-alls where heads are split.
+@_by_method("cp_memory", "ring", "byte", "liu2023ring")
+def ring_cp_memory(ring_message, sequence_split):
+    """Working space of a ring: two buffers each for keys with values and for their gradients."""
+    return xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
 
-    A ring has two buffers each for keys with values and for their gradients.
-    """
-    return exchanged_activations + xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+
+@_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
+def hybrid_cp_memory(exchanged_activations, ring_cp_memory):
+    """Working space of all-to-alls of heads, and of the rings between their groups."""
+    return exchanged_activations + ring_cp_memory
 
 
 @_by_method("cp_memory", "all_gather", "byte", "grattafiori2024llama3")
