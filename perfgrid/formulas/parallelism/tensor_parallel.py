@@ -7,8 +7,9 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonyms
-from perfgrid.engine.graph.tables import constants
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from perfgrid.formulas.hardware.scaling import converted_copies
 from perfgrid.formulas.mixer_kinds import NONE
 
@@ -17,6 +18,24 @@ ENDS = {"PART": ("embedding", "head")}
 LOSS_REDUCTIONS = 3  # of a vocabulary-parallel cross-entropy: maximum, logit of the label, sum of exponentials
 
 FORMULAS = (
+    *by_label(
+        "precision",
+        {
+            "operand_message": ("byte", "korthikanti2022", "Operands of one microbatch that ranks gather."),
+            "operand_gathering_time": (
+                "s",
+                "korthikanti2022",
+                "Time to gather operands; 0 without sequence parallelism.",
+            ),
+            "output_gradient_gathers": ("1", "korthikanti2022", "Gathers of an output gradient."),
+            "output_gradient_gathering_time": (
+                "s",
+                "korthikanti2022",
+                "Time to gather the output gradients of a block.",
+            ),
+        },
+        {UNQUANTISED: ("tp_message", "tp_gathering_time", 1, "tp_gathering_time")},
+    ),
     *constants(
         {"attention_tp_blocks": (1.0, "1", "shoeybi2019megatron", "Communicating blocks that attention begins.")}
     ),
@@ -91,16 +110,23 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
     return microbatch_tokens * hidden_size * activation_size
 
 
-@formula(unit="byte", source="nvidia2026telinear")
-def operand_message(microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, scaling_recipe):
+def _quantised(of, unit):
+    """What operands of formats with scales need; ranks gather those of other formats as they gather activations."""
+    return alternative(of=of, by="precision", label=QUANTISED, unit=unit, source="nvidia2026telinear")
+
+
+@_quantised("operand_message", "byte")
+def LABEL_operand_message(
+    microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, scaling_recipe
+):
     """Bytes of the operands of one microbatch that tensor-parallel ranks gather: quantised before, or activations."""
     converted = quantised_operands & (converted_copies(scaling_recipe) > 0)
     size = xp.where(converted, xp.minimum(activation_size, operand_size), activation_size)
     return microbatch_tokens * hidden_size * size
 
 
-@formula(unit="1", source="nvidia2026telinear")
-def output_gradient_gathers(quantised_operands, scaling_recipe):
+@_quantised("output_gradient_gathers", "1")
+def LABEL_output_gradient_gathers(quantised_operands, scaling_recipe):
     """Gathers of an output gradient: one, or one per quantised copy that its two products need."""
     return xp.where(quantised_operands, xp.maximum(converted_copies(scaling_recipe), 1.0), 1.0)
 
@@ -117,14 +143,20 @@ def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
     return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
 
 
-@formula(unit="s", source="korthikanti2022", family={"GROUP": ("tp", "operand")})
-def GROUP_gathering_time(GROUP_gather_time, sequence_parallel):
-    """Time to all-gather what sequence parallelism has scattered over the GROUP ranks; 0 without it."""
-    return xp.where(sequence_parallel, GROUP_gather_time, 0.0)
-
-
 @formula(unit="s", source="korthikanti2022")
-def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathers):
+def tp_gathering_time(tp_gather_time, sequence_parallel):
+    """Time to all-gather what sequence parallelism has scattered over the tensor-parallel ranks; 0 without it."""
+    return xp.where(sequence_parallel, tp_gather_time, 0.0)
+
+
+@_quantised("operand_gathering_time", "s")
+def LABEL_operand_gathering_time(operand_gather_time, sequence_parallel):
+    """Time to all-gather operands that sequence parallelism has scattered; 0 without it."""
+    return xp.where(sequence_parallel, operand_gather_time, 0.0)
+
+
+@_quantised("output_gradient_gathering_time", "s")
+def LABEL_output_gradient_gathering_time(operand_gathering_time, output_gradient_gathers):
     """Time to gather the output gradients of the row-parallel products of a block."""
     return operand_gathering_time * output_gradient_gathers
 
