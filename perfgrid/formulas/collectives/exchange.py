@@ -36,7 +36,7 @@ def equal_parts(message, n, nodes):
     return table("tier", scale_up=(per_node - 1) / n * message, scale_out=(n - per_node) / n * message)
 
 
-# ---- NCCL and ideal fabrics --------------------------------------------------------------------------------------
+# ---- NCCL and ideal fabrics -----------------------------------------------------------------------------------------
 
 
 @alternative(
@@ -101,7 +101,7 @@ def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tie
     return load * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
-# ---- experts ----------------------------------------------------------------------------------------------------
+# ---- experts --------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="deepseek2025deepep, liu2025folding")
@@ -125,7 +125,7 @@ def expert_exchange_time(
     return dispatch + combine + 2 * etp_gather_time
 
 
-# ---- heads ------------------------------------------------------------------------------------------------
+# ---- heads ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="jacobs2023ulysses")

@@ -24,7 +24,7 @@ TWO_HALVES = np.array([1.0 if "volume" in use else 2.0 for use in INNER.labels["
 NAMES = ("best", *ALGORITHMS, "tier_by_tier")  # what a study may name
 CHOSEN = ("none", *NAMES[1:])  # what may run
 
-# ---- equations: schedules on links of given speed ------------------------------------------------------------------
+# ---- equations: schedules on links of given speed -------------------------------------------------------------------
 
 
 def any_offered(schedules):

@@ -86,7 +86,7 @@ def cluster_fits_topology(devices, fabric_size):
     return devices <= fabric_size
 
 
-# ---- shapes of ideal fabrics -----------------------------------------------------------------------------------------
+# ---- shapes of ideal fabrics ----------------------------------------------------------------------------------------
 
 
 def or_one_side(sides, length):

@@ -284,7 +284,7 @@ def GROUP_bytes(microbatches, slowest_stage_kind_layers, slowest_stage_heads, mt
     return microbatches * of_kinds(layers, layer_GROUP_bytes)
 
 
-# ---- constraints -----------------------------------------------------------------------------------------------------
+# ---- constraints ----------------------------------------------------------------------------------------------------
 
 
 @constraint(reason="twice the context-parallel ranks must divide the sequence", source="nvidia2026bridge")
