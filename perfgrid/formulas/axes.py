@@ -28,6 +28,8 @@ PRODUCTS = (  # of a model with weights, those of routed experts apart
 )
 SERVED = tuple(name for name in PRODUCTS if name != "mtp_projection")  # that passes of inference run
 
+LINK_USES = ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages")
+
 INNER = InnerAxes(
     {
         "pipeline_schedule": AXIS_LABELS["pipeline_schedule"],  # that software may offer
@@ -54,11 +56,11 @@ INNER = InnerAxes(
         "reach": ("device", "group", "network"),  # of a link: to a device, among neighbours, through the network
         "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
         "stage": ("first", "middle", "last"),  # of a pipeline (or chunk), the fullest of those between the ends
-        "per": ("message", "chunk"),  # what a latency or time per byte of a collective is paid for, once each
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL
-        # what the schedule of a collective asks of the links of a tier (see `Schedule`); adjacent axes
-        "link_use": ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages"),
+        # what the schedule of a collective asks of the links of a tier (see `Schedule`): one of the whole group, or of
+        # the tier alone; adjacent axes
+        "link_use": (*LINK_USES, *(f"alone_{use}" for use in LINK_USES)),
         "algorithm": (  # of collectives
             "direct",
             "ring",
@@ -87,7 +89,6 @@ INNER = InnerAxes(
             "pipelined_chain",
             "pipelined_tree",
         ),
-        "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
         "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],

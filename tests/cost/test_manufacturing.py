@@ -159,20 +159,21 @@ def test_untested_dies_are_cheaper_and_packages_dearer(coverage):
 
 def test_defects_fall_as_a_process_is_learned():
     """2 nm: 0.12 per cm2 after three quarters of a year, 0.15 to 0.2 at the start, the limit two thirds of it."""
-    start, stated, mature = (
-        cost("learned_defect_density", "n2", process_age=years * 31_557_600) for years in (0, 0.75, 30)
-    )
+
+    def density(node, years):
+        return cost("die_defects", node, process_age=years * 31_557_600) / cost("fabricated_area", node)
+
+    start, stated, mature = (density("n2", years) for years in (0, 0.75, 30))
     assert stated == pytest.approx(1200)
     assert 1500 < start < 2000
     assert 600 < mature < 900
-    assert cost("learned_defect_density", "n7", process_age=0.0) == 900, "nothing left to learn"
+    assert density("n7", 0.0) == pytest.approx(900), "nothing left to learn"
 
 
 def test_seams_of_an_interposer_can_fail():
     at = {"package": "cowos-s", "module_area": 800e-6, "dies": 2.0}
-    assert cost("interposer_stitches", **at) == 1, "968 mm2 in fields of 858 mm2"
-    assert cost("interposer_yield", **at, stitch_yield=0.9) == pytest.approx(0.9)
-    assert cost("interposer_stitches", **at, field_area=429e-6) == 2
+    assert cost("interposer_yield", **at, stitch_yield=0.9) == pytest.approx(0.9), "968 mm2 in fields of 858 mm2"
+    assert cost("interposer_yield", **at, stitch_yield=0.9, field_area=429e-6) == pytest.approx(0.81)
 
 
 def test_bridges_lead_from_die_to_die_and_to_each_memory_stack():

@@ -14,9 +14,10 @@ from perfgrid.calculators.collective_input import placed
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives import schedules as network
-from perfgrid.formulas.collectives.schedules import bounds, graphs, grids, switched
+from perfgrid.formulas.collectives.schedules import graphs, grids, switched
 from perfgrid.formulas.collectives.schedules.algorithms import Route
-from perfgrid.formulas.collectives.schedules.bounds import lower_bound
+from tests.network import bounds
+from tests.network.bounds import lower_bound
 
 ROOT = Path(network.__file__).parents[3]
 CASES = json.loads(Path(__file__).with_name("collective_cases.json").read_text(encoding="utf-8"))["cases"]

@@ -15,9 +15,9 @@ from perfgrid.calculators.collective_input import placed
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.schedules import alltoall, grids, rings, switched
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
-from perfgrid.formulas.collectives.schedules.bounds import lower_bound
 from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER
 from perfgrid.formulas.collectives.schedules.schedule import Coefficients, Schedule
+from tests.network.bounds import lower_bound
 
 side = st.integers(2, 6)
 speed = st.floats(1e9, 1e12)

@@ -8,8 +8,8 @@ import pytest
 from perfgrid.calculators.collective_input import read_fabric
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives.schedules.algorithms import Route, across_tiers
-from perfgrid.formulas.collectives.schedules.bounds import lower_bound
 from perfgrid.formulas.collectives.schedules.fabric import place
+from tests.network.bounds import lower_bound
 
 from .replay import around, complete, everyone, pieces, strided
 from .test_replay_tiers import ALPHA, B1, B2, LAM, SIZE, machine, predicted

@@ -41,12 +41,10 @@ def speeds(tiers):
     return STEP * np.ones(2), HOP * np.ones(2), np.array([tiers[0]["bandwidth"], tiers[-1]["bandwidth"]]), POST
 
 
-def times(found, size, step, hop, bandwidth, post):
-    """Times by algorithm and span, as the formulas combine them."""
-    by_tier = [table("tier", scale_up=x[0], scale_out=x[1]) for x in (step, hop, bandwidth)]
-    found, speed = INNER.vector("tier", found), (by_tier[0], by_tier[1], post)
-    latency, inverse_bandwidth = ideal.CALL_latency(found, *speed), ideal.CALL_inverse_bandwidth(found, by_tier[2])
-    return ideal.schedule_time(size, latency, inverse_bandwidth)
+def given(found, size, step, hop, bandwidth, post):
+    """The arguments of the formulas."""
+    step, hop, bandwidth = (table("tier", scale_up=x[0], scale_out=x[1]) for x in (step, hop, bandwidth))
+    return size, INNER.vector("tier", found), step, hop, post, bandwidth, 0.0
 
 
 @pytest.mark.parametrize("name", FABRICS)
@@ -65,19 +63,19 @@ def test_formulas_are_single_calls(name, collective):
             continue
         legal += 1
         for bytes_ in (1e3, 3e6, 1e9):
-            every = times(found, bytes_, *speeds(tiers))
-            group, split = (np.ravel(t) for t in ideal.of_group_and_by_tier(every, 0.0))
+            every = given(found, bytes_, *speeds(tiers))
+            group, split = (np.ravel(t) for t in ideal.candidates(*every))
             offered = {name for name, time in zip(ALGORITHMS, group, strict=True) if time < UNAVAILABLE}
             assert offered == {*names} - {"tier_by_tier"}
             for algorithm in names:
                 time = split[0] if algorithm == "tier_by_tier" else group[ALGORITHMS.index(algorithm)]
                 assert time == pytest.approx(collective_time(algorithm=algorithm, size=bytes_, **case), rel=1e-12)
             if "tier_by_tier" in names:
-                best = float(np.squeeze(ideal.fastest(every, 0.0)))
+                best = float(np.squeeze(ideal.fastest_time(*every)))
                 assert best == pytest.approx(collective_time(size=bytes_, **case), rel=1e-12)
     assert legal >= 3
-    alone = times(schedules(fabric, collective, 1, 1), 1e9, *speeds(tiers))
-    assert np.squeeze(ideal.fastest(alone, 0.0)) == 0.0
+    alone = given(schedules(fabric, collective, 1, 1), 1e9, *speeds(tiers))
+    assert np.squeeze(ideal.fastest_time(*alone)) == 0.0
 
 
 PAIRS = pytest.mark.parametrize(
@@ -95,12 +93,12 @@ def offered(name, collective):
 def test_slopes_by_tier_are_finite(name, collective):
 
     def fastest(found, inner, outer, inside, outside, hop, post, size):
-        return ideal.fastest(times(found, size, (inner, outer), (hop, hop), (inside, outside), post), 0.0)
+        return ideal.fastest_time(*given(found, size, (inner, outer), (hop, hop), (inside, outside), post))
 
     (inner, outer), (hop, _), (inside, outside), post = speeds(FABRICS[name])
-    given = {"inner": inner, "outer": outer, "inside": inside, "outside": outside, "hop": hop, "post": post}
+    at = {"inner": inner, "outer": outer, "inside": inside, "outside": outside, "hop": hop, "post": post}
     for found in offered(name, collective):
-        slopes = slopes_of(partial(fastest, found), size=3e6, **given)
+        slopes = slopes_of(partial(fastest, found), size=3e6, **at)
         assert all(np.isfinite(slope).all() for slope in slopes.values())
         for name, slope in slopes.items():  # more bandwidth is never slower
             assert (slope <= 0).all() if name in ("inside", "outside") else (slope >= 0).all()
@@ -113,7 +111,7 @@ def test_gradients_in_reverse_mode_are_finite(name, collective):
     tables, tiers = offered(name, collective), FABRICS[name]
 
     def total(step, hop, bandwidth, post, size):
-        return sum(jnp.sum(ideal.fastest(times(t, size, step, hop, bandwidth, post), 0.0)) for t in tables)
+        return sum(jnp.sum(ideal.fastest_time(*given(t, size, step, hop, bandwidth, post))) for t in tables)
 
     with jax.enable_x64(True):
         where = (*map(jnp.asarray, speeds(tiers)), jnp.asarray(3e6))

@@ -228,7 +228,7 @@ def test_ulysses_moves_what_changes_hands(cp, kv_heads):
     assert (inside, domains) == (cp, 1)
     transfer, posting = (rows(q[f"tier_{x}_latency"], "tier")["scale_up"] for x in ("transfer", "message"))
     latency = q["collective_launch_latency"] + transfer + (cp - 1) * posting
-    wait = 4 * latency + 2 * 128 * pairs / rows(q["head_split_tier_bandwidth"], "tier")["scale_up"]
+    wait = 4 * latency + 2 * 128 * pairs / rows(q["tier_bandwidth"], "tier")["scale_up"]
     assert q["layer_forward_exposed_cp_time"] == pytest.approx(wait)
     assert q["layer_backward_exposed_cp_time"] == pytest.approx(wait)
 

@@ -50,7 +50,7 @@ def test_equal_parts_on_one_tier_are_the_all_to_all_of_the_fabric(device, fabric
         head_split=float(size),
         head_split_stride=float(stride),
         head_split_tier_ranks=table("tier", scale_up=float(inside), scale_out=size / inside),
-        head_split_message=message,
+        exchanged_activations=4 * message,
     )
     single = collective_time(
         collective="all_to_all",
@@ -69,20 +69,22 @@ def test_nccl_posts_messages_one_by_one(together, messages):
     found = evaluated(
         "h100-sxm-80gb",
         "hgx-h100-400g",
-        ["ep_dispatch_time", "ep_combine_time"],
+        ["expert_exchange_time"],
         ep=32.0,
         ep_stride=1.0,
         ep_tier_ranks=table("tier", scale_up=8.0, scale_out=4.0),
-        ep_tiers_together=together,
-        ep_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+        token_dispatch=0.0 if together else float(exchange.TWO_PHASE),
+        etp_gather_time=0.0,
+        tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+        tier_peer_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
         ep_messages=table("tier", scale_up=messages[0], scale_out=messages[1]),
         ep_dispatch_tier_bytes=table("tier", **sent),
         ep_combine_tier_bytes=table("tier", scale_up=0.0, scale_out=0.0),
     )
     latency = (3e-6 + 3.4e-6 + messages[0] * 1e-6, 3e-6 + 14e-6 + messages[1] * 1e-6)
     by_tier = (latency[0] + 3e7 / 370e9, latency[1] + 1.2e7 / 47e9)
-    assert found["ep_dispatch_time"] == pytest.approx(max(by_tier) if together else sum(by_tier))
-    assert found["ep_combine_time"] == pytest.approx(max(latency) if together else sum(latency))
+    ways = max if together else sum
+    assert found["expert_exchange_time"] == pytest.approx(ways(by_tier) + ways(latency))
 
 
 def test_a_group_of_one_has_nothing_to_exchange():
@@ -97,8 +99,7 @@ def test_a_group_of_one_has_nothing_to_exchange():
             fabric,
             ["head_exchange_time"],
             devices=64.0,
-            head_split_message=1e8,
-            head_split_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+            exchanged_activations=4e8,
             **alone,
         )
         assert found["head_exchange_time"] == 0

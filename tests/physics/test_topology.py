@@ -8,9 +8,10 @@ import pytest
 from perfgrid.catalog import load_catalog
 from perfgrid.formulas.axes import INNER
 
-from .cases import design, rows
+from .cases import design, point, rows
 
 CATALOG = load_catalog()
+STEP = {"scale_up": "ring_step_latency", "scale_out": "network_ring_step_latency"}
 # every device on several fabrics, and every fabric below several devices; all pairs are slow
 PAIRS = [
     pytest.param(device, topology, marks=[pytest.mark.slow] if (i + j) % 8 else [])
@@ -31,7 +32,9 @@ def test_tiers_against_a_walk(device, topology):
         delay = 0.0
         for _ in range(int(t["tier_hops"][tier])):
             delay += t["tier_hop_latency"][tier]
-        assert rows(q["tier_path_latency"], "tier")[tier] == pytest.approx(delay)
+        software = point("llama-3.1-8b", device, topology)[STEP[tier]]
+        delay += rows(software, "protocol")["simple"]
+        assert rows(q["tier_transfer_latency"], "tier")[tier] == pytest.approx(delay)
         limit = t["tier_size_limit"].get(tier, 0) or (d["scale_up_size"] if tier == "scale_up" else math.inf)
         assert rows(q["tier_size"], "tier")[tier] == min(limit, 1e9)
         ends = d["scale_up_links"] if tier == "scale_up" and not t["tier_stated_bandwidth"].get(tier, 0) else 0

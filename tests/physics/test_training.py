@@ -157,7 +157,8 @@ def test_buckets_against_a_queue(pp, chunks, speed):
         for _ in range(buckets // chunks):
             clock += stage_pass / buckets
             sent = max(sent, clock) + communication / buckets
-    found = data_parallel.exposed_in_buckets(communication, buckets, chunks, pp, stage_pass)
+    hidden = data_parallel.hidden_in_buckets(buckets, chunks, pp, stage_pass)
+    found = data_parallel.exposed_in_buckets(communication, buckets, chunks, hidden)
     assert found == pytest.approx(sent - clock)
 
 

@@ -12,7 +12,7 @@ from tests.paths import EVERY_STUDY
 
 COARSE, FINE = 1e-5, 1e-7
 DRAWS = 6  # of one formula, in several studies
-STAIRS = {"io_field_use"}  # of an area of nearly nothing: a staircase whose steps are finer than any difference
+STAIRS = {"io_die_cost"}  # of an area of nearly nothing: a staircase whose steps are finer than any difference
 
 
 def drawn(study, graph, generator):

@@ -12,7 +12,7 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 
-from .entries import Family, Formula, Sense, always, members, same
+from .entries import Constraint, Family, Formula, Sense, always, members, same
 
 Cell = float | str | None  # a number, the quantity whose value it is, or nothing: another alternative has the label
 About = tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]  # unit, source, meaning, labels of the values
@@ -64,16 +64,37 @@ def bind(
     family: Family | None = None,
     where: str = "",
     sense: Sense = "",
+    flags: tuple[str, ...] = (),
+    host: tuple[str, ...] | None = None,
 ) -> tuple[Formula, ...]:
     """The quantity ``name`` by an equation that is a function on its own.
 
     ``arguments``: the quantities that it is called with, by spaces. ``meaning``: default, the first line of its
-    docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family``, ``where``
-    and ``sense`` as for `formula`.
+    docstring. ``of``: the quantity that it is an alternative of, what selects it and its label. ``family``, ``where``,
+    ``sense`` and ``flags`` as for `formula`; ``host``: the inner axes of a host formula.
     """
     text = meaning or (inspect.getdoc(function) or name).splitlines()[0]
     quantity, by, label = of or (None, None, None)
-    bare = Formula(
-        name, function, tuple(arguments.split()), unit, source, text, quantity, label, by, where=where, sense=sense
-    )
-    return members(bare, family)
+    bare = Formula(name, function, tuple(arguments.split()), unit, source, text, quantity, label, by)
+    return members(replace(bare, where=where, sense=sense, flags=flags, host=host), family)
+
+
+def is_positive(quantity: Any) -> Any:
+    """Whether a quantity is above zero."""
+    return quantity > 0
+
+
+def positive(
+    name: str,
+    quantity: str,
+    source: str,
+    meaning: str,
+    reason: str,
+    *,
+    about: str | None = None,
+    workloads: tuple[str, ...] = (),
+    family: Family | None = None,
+) -> tuple[Formula, ...]:
+    """The constraint ``name`` that a quantity is above zero; other arguments as for `constraint`."""
+    stated: dict[str, Any] = {"reason": reason, "about": about, "workloads": workloads}
+    return members(Constraint(name, is_positive, (quantity,), "1", source, meaning, **stated), family)

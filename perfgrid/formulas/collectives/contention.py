@@ -6,8 +6,10 @@ keeps busy for a part u of its time, 1 - u is left; a collective that needs the 
 as long where that is more than 1. The pass itself is not slowed: its collectives are waited for and go first.
 """
 
+from functools import reduce
+
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import several
 
@@ -33,12 +35,9 @@ def speed(need):
     return xp.where(need > 0, 1 / xp.where(need > 0, need, 1.0), UNUSED)
 
 
-def pace(speed, left):
-    """Part of its full speed at which a transfer runs where a tier could do its part ``speed`` times as fast.
-
-    Of the tier the part ``left`` is left: it takes 1/pace times as long.
-    """
-    return xp.minimum(speed * left, 1.0)
+def pace(*speeds):
+    """Part of its full speed at which a transfer runs where what tiers have left is so many times as fast as needed."""
+    return reduce(xp.minimum, speeds, 1.0)
 
 
 def tier_load(tier_ranks, tier_bandwidth):
@@ -72,52 +71,64 @@ def tp_tier_time(
 
 
 @formula(unit="s", source="rashidi2020astrasim")
-def cp_tier_time(
-    cp_message,
-    layer_key_bytes,
-    cp_tier_ranks,
-    cp_tier_bandwidth,
-    ring_passes,
-    sequence_split,
-    sequence_split_tier_ranks,
-    tier_peer_bandwidth,
+def ring_tier_time(layer_key_bytes, sequence_split_tier_ranks, tier_peer_bandwidth):
+    """Time for which a ring of keys and values keeps each tier busy in a layer, hidden or not, by tier.
+
+    Some rank's neighbour is on the other tier, and all that goes round crosses each tier that the ring spans.
+    """
+    return layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
+
+
+@formula(unit="s", source="rashidi2020astrasim")
+def head_tier_time(
     exchanged_activations,
     head_split,
     head_split_tier_ranks,
     head_split_exchange_inverse_bandwidth,
     layer_recomputed,
 ):
-    """Time for which the context-parallel communication of a layer keeps each tier busy, hidden or not, by tier.
-
-    In a ring some rank's neighbour is on the other tier, and all that goes round crosses each tier that it spans.
-    """
-    handed_on = layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
-    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message
-    keys = xp.where(ring_passes > 1, handed_on, gathered * tier_load(cp_tier_ranks, cp_tier_bandwidth))
+    """Time for which all-to-alls of heads keep each tier busy in a layer, by tier."""
     sent = equal_parts(exchanged_activations, head_split, at(head_split_tier_ranks, tier="scale_out"))
-    return keys + (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
+    return (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
+
+
+@alternative(of="cp_tier_time", by="cp_method", label="hybrid", unit="s", source="rashidi2020astrasim")
+def hybrid_cp_tier_time(ring_tier_time, head_tier_time):
+    """Time for which rings, and all-to-alls inside their groups, keep each tier busy in a layer, by tier."""
+    return ring_tier_time + head_tier_time
+
+
+@alternative(of="cp_tier_time", by="cp_method", label="all_gather", unit="s", source="rashidi2020astrasim")
+def all_gather_cp_tier_time(cp_message, cp_tier_ranks, cp_tier_bandwidth, cp, layer_recomputed):
+    """Time for which keys, values and their gradients keep each tier busy in a layer where they are gathered."""
+    passes = xp.where(cp > 1, 3 + layer_recomputed, 0.0)
+    return passes * cp_message * tier_load(cp_tier_ranks, cp_tier_bandwidth)
 
 
 @formula(unit="s", source="rashidi2020astrasim")
 def ep_tier_time(
-    ep_dispatch_tier_bytes, ep_combine_tier_bytes, ep_exchange_inverse_bandwidth, kind_has_experts, layer_recomputed
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
+    ep_exchange_inverse_bandwidth,
+    etp_message,
+    etp_tier_ranks,
+    etp_tier_bandwidth,
+    kind_has_experts,
+    layer_recomputed,
 ):
-    """Time for which a layer's exchange of tokens with experts keeps each tier busy, by tier."""
-    sent = (2 + layer_recomputed) * kind_has_experts * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
-    return sent * ep_exchange_inverse_bandwidth
+    """Time for which a layer's exchange of tokens with experts keeps each tier busy, by tier.
+
+    Dispatch and combine, and gather and scatter of rows among the ranks that share an expert, in every pass.
+    """
+    exchanged = (ep_dispatch_tier_bytes + ep_combine_tier_bytes) * ep_exchange_inverse_bandwidth
+    gathered = 2 * etp_message * tier_load(etp_tier_ranks, etp_tier_bandwidth)
+    return (2 + layer_recomputed) * kind_has_experts * (exchanged + gathered)
 
 
 @formula(unit="s", source="rashidi2020astrasim")
-def etp_tier_time(etp_message, etp_tier_ranks, etp_tier_bandwidth, kind_has_experts, layer_recomputed):
-    """Time for which the ranks that share the experts of a layer keep each tier busy, by tier."""
-    passes = 2 * (2 + layer_recomputed) * kind_has_experts
-    return passes * etp_message * tier_load(etp_tier_ranks, etp_tier_bandwidth)
-
-
-@formula(unit="s", source="rashidi2020astrasim")
-def tier_busy_time(tp_tier_time, cp_tier_time, ep_tier_time, etp_tier_time):
+def tier_busy_time(tp_tier_time, cp_tier_time, ep_tier_time):
     """Time for which the collectives of a layer keep each tier busy, by tier."""
-    return tp_tier_time + cp_tier_time + ep_tier_time + etp_tier_time
+    return tp_tier_time + cp_tier_time + ep_tier_time
 
 
 # ---- what that leaves to the reduction and the gathering of buckets -------------------------------------------------
@@ -190,4 +201,4 @@ def scale_out_left(tier_busy_time, layer_time):
 def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
     """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
     inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
-    return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))
+    return pace(inside * scale_up_left, outside * scale_out_left)

@@ -9,13 +9,13 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import at, table, total
-from perfgrid.formulas.collectives.schedules.schedule import several
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from .ideal import TABLE, any_offered, inverse_bandwidth, latency
-from .ideal_tables import fabric_of, schedules
+from .ideal import any_offered, asks
+from .topology import group_bandwidth
 
+ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
-EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def equal_parts(message, n, nodes):
     return table("tier", scale_up=(per_node - 1) / n * message, scale_out=(n - per_node) / n * message)
 
 
-# ---- NCCL and ideal fabrics --------------------------------------------------------------------------------------
+# ---- NCCL and ideal fabrics -----------------------------------------------------------------------------------------
 
 
 @alternative(
@@ -58,24 +58,15 @@ def GROUP_nccl_exchange_latency(
     source="nccl2026tuning",
     family=EXCHANGING,
 )
-def GROUP_nccl_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth):
+def GROUP_nccl_exchange_inverse_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
     """Time per byte that a GROUP rank sends to others as NCCL runs it, by tier."""
-    return several(GROUP_tier_ranks) / GROUP_tier_bandwidth
+    bandwidth = group_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion)
+    return several(GROUP_tier_ranks) / bandwidth
 
 
-@formula(family=EXCHANGING, **TABLE)
-def GROUP_all_to_all_schedules(
-    tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
-):
-    """What all-to-alls of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(fabric, "all_to_all", int(GROUP), int(GROUP_stride))
-
-
-def of_each_tier(by_span):
-    """Values of the direct schedule of each tier on its own, by tier."""
-    direct = at(by_span, algorithm="direct")
-    return table("tier", scale_up=at(direct, span="scale_up"), scale_out=at(direct, span="scale_out"))
+def of_each_tier(schedules, use):
+    """What the direct schedule of each tier on its own asks of its links, by tier."""
+    return at(schedules, link_use=f"alone_{use}", algorithm="direct")
 
 
 @alternative(of="GROUP_exchange_latency", by="library", label="ideal", unit="s", source="dally2004", family=EXCHANGING)
@@ -88,8 +79,9 @@ def GROUP_ideal_exchange_latency(
     tier_message_latency,
 ):
     """Latency of an exchange in the GROUP group on the links of the fabric, by tier."""
-    found = latency(GROUP_all_to_all_schedules, tier_step_latency, tier_hop_latency, 0.0)
-    return of_each_tier(found) + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
+    steps, hops, volume = (of_each_tier(GROUP_all_to_all_schedules, use) for use in ("steps", "hops", "volume"))
+    found = xp.where(volume >= 0, steps * tier_step_latency + hops * tier_hop_latency, UNAVAILABLE)
+    return found + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
 
 
 @alternative(
@@ -105,20 +97,35 @@ def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tie
 
     The tables count a message with the part that a rank keeps: n/(n - 1) of what it sends.
     """
-    found = inverse_bandwidth(GROUP_all_to_all_schedules, tier_link_bandwidth)
-    return of_each_tier(found) * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
+    load = xp.maximum(of_each_tier(GROUP_all_to_all_schedules, "volume"), 0.0) / tier_link_bandwidth
+    return load * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
-# ---- bindings: experts ----------------------------------------------------------------------------------------------
+# ---- experts --------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="deepseek2025deepep", family=EXPERT_CALLS)
-def ep_CALL_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together):
-    """Time of one CALL of tokens between the ranks of an expert-parallel group."""
-    return exchange_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together)
+@formula(unit="s", source="deepseek2025deepep, liu2025folding")
+def expert_exchange_time(
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
+    ep_exchange_latency,
+    ep_exchange_inverse_bandwidth,
+    token_dispatch,
+    etp_gather_time,
+):
+    """Communication of one pass through a layer with experts: dispatch, combine, and gather and scatter of its rows.
+
+    The same forward and, with gradients, backward. In two phases one tier works after the other.
+    """
+    together = token_dispatch != TWO_PHASE
+    dispatch, combine = (
+        exchange_time(sent, ep_exchange_latency, ep_exchange_inverse_bandwidth, together)
+        for sent in (ep_dispatch_tier_bytes, ep_combine_tier_bytes)
+    )
+    return dispatch + combine + 2 * etp_gather_time
 
 
-# ---- bindings: heads ------------------------------------------------------------------------------------------------
+# ---- heads ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="jacobs2023ulysses")
@@ -130,18 +137,24 @@ def head_split_messages(head_split, head_split_tier_ranks):
 
 @formula(unit="s", source="jacobs2023ulysses")
 def head_exchange_time(
-    head_split_message,
+    exchanged_activations,
     head_split,
     head_split_tier_ranks,
     head_split_exchange_latency,
     head_split_exchange_inverse_bandwidth,
 ):
-    """Time of one all-to-all of the ranks that share out heads, of equal parts to every rank, on both tiers at once."""
-    sent = equal_parts(head_split_message, head_split, at(head_split_tier_ranks, tier="scale_out"))
+    """Mean time of the four all-to-alls of a pass through a layer: equal parts to every rank, on both tiers at once."""
+    sent = equal_parts(exchanged_activations / 4, head_split, at(head_split_tier_ranks, tier="scale_out"))
     return exchange_time(sent, head_split_exchange_latency, head_split_exchange_inverse_bandwidth, 1.0)
 
 
-FORMULAS = bind(
-    *(any_offered, "ep_fills_shape", "ep_all_to_all_schedules", "1", "narayanan2021"),
-    of=("ep_fills", "library", "ideal"),
+FORMULAS = (
+    *asks(
+        *("GROUP_all_to_all_schedules", "all_to_all", "GROUP GROUP_stride", "all-to-alls of the GROUP group"),
+        EXCHANGING,
+    ),
+    *bind(
+        *(any_offered, "ep_fills_shape", "ep_all_to_all_schedules", "1", "narayanan2021"),
+        of=("ep_fills", "library", "ideal"),
+    ),
 )

@@ -20,7 +20,9 @@ from perfgrid.formulas.collectives.schedules.schedule import NOTHING, Schedule
 
 ALGORITHMS = INNER.labels["algorithm"]
 TIERS = len(INNER.labels["tier"])
-VOLUME = INNER.labels["link_use"].index("volume")
+VOLUME, ALONE_VOLUME = (INNER.labels["link_use"].index(use) for use in ("volume", "alone_volume"))
+USES = len(INNER.labels["link_use"]) // 2  # those of the whole group, then those of each tier alone
+FABRIC = "tier_kind tier_sides scale_up_wraps tier_tapers tier_in_network tier_global_links"  # of `fabric_of`
 ABSENT = -1.0  # volume of a schedule that a group does not have: a load is never negative
 ALONE = Fabric((Tier("switch", (1,)),))
 
@@ -106,13 +108,13 @@ def links(kind: str, sides: Sequence[int]) -> float:
 
 @lru_cache(maxsize=2**12)
 def schedules(fabric: Fabric | None, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
-    """What the schedules of a group ask of the links, by link_use, algorithm, span and tier.
+    """What the schedules of a group ask of the links, by link_use, algorithm and tier.
 
-    The first span holds the schedules of the whole group, the others those of each tier on its own. A schedule that the
-    group does not have has the volume `ABSENT`. ``spare``: the cluster may leave a part of the fabric idle.
+    Those of the whole group, and (``alone_``) those of each tier on its own. A schedule that the group does not have
+    has the volume `ABSENT`. ``spare``: the cluster may leave a part of the fabric idle.
     """
-    found = np.zeros((len(INNER.labels["link_use"]), len(ALGORITHMS), 1 + TIERS, TIERS))
-    found[VOLUME] = ABSENT
+    found = np.zeros((2 * USES, len(ALGORITHMS), TIERS))
+    found[[VOLUME, ALONE_VOLUME]] = ABSENT
     if size == 1:  # a single rank has nothing to do, wherever it lies
         fabric, stride = ALONE, 1
     try:
@@ -121,19 +123,15 @@ def schedules(fabric: Fabric | None, collective: str, size: int, stride: int, sp
         places = ()
     if not places:
         return found
-
-    def enter(name: str, span: int, parts: Sequence[Schedule], tier: int = 0) -> None:
-        row = found[:, ALGORITHMS.index(name), span]
-        row[:] = 0.0
-        row[:, tier : tier + len(parts)] = np.array([astuple(part) for part in parts]).T
-
+    whole, alone = found[:USES], found[USES:]
     for name, route in across_tiers(places, collective).items():
         if isinstance(route, Route):
-            enter(name, 0, route.parts)
-    for tier, offer in enumerate(tier_schedules(places, collective)):
+            row = whole[:, ALGORITHMS.index(name)]
+            row[:] = 0.0
+            row[:, : len(route.parts)] = np.array([astuple(part) for part in route.parts]).T
+    offers = [*tier_schedules(places, collective), *[{"direct": NOTHING}] * (TIERS - len(places))]
+    for tier, offer in enumerate(offers):
         for name, schedule in offer.items():
             if isinstance(schedule, Schedule):
-                enter(name, 1 + tier, [schedule], tier)
-    for absent in range(len(places), TIERS):
-        enter("direct", 1 + absent, [NOTHING], absent)
+                alone[:, ALGORITHMS.index(name), tier] = astuple(schedule)
     return found

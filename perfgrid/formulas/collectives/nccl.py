@@ -8,34 +8,21 @@ protocol (ll, ll128, simple) has a latency and a rate, and the combination with 
 is chosen for a message of B bytes. Two costs that NCCL's estimate leaves out are added: the launch, and the cutting of
 the message into chunks, which are pipelined through the steps of a pass: each adds a share of the pass's latency.
 
-The coefficients do not depend on the message: they are small tables by protocol (and algorithm) for every group of
-ranks and network. The constants (step latencies, shares of the bus bandwidth) are catalog data: topologies.toml,
-devices_*.toml. A study may name one of the algorithms (ring, double_binary_tree, in_network); others are infeasible.
+The constants (step latencies, shares of the bus bandwidth) are catalog data: topologies.toml, devices_*.toml. A study
+may name one of the algorithms (ring, double_binary_tree, in_network); others are infeasible.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import INNER, at, smallest, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
 from .ideal import CHOSEN
-from .placement import GATHERING, RANKS, gathered_share
+from .placement import GATHERING, gathered_share, outermost
 
 ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's names: those in studies
 NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
-
-FORMULAS = by_label(
-    "library",
-    {
-        f"{group}_gather_algorithm": (
-            *("1", "nccl2026tuning", f"Which algorithm runs all-gathers of {group}: the ring."),
-            CHOSEN,
-        )
-        for group in GATHERING["GROUP"]
-    },
-    {"nccl": (NUMBERS[0],) * len(GATHERING["GROUP"])},
-)
 
 # ---- equations: ranks, nodes (scale-up domains that the group touches), times in s, rates in byte/s -----------------
 
@@ -120,18 +107,18 @@ def least(times):
     return smallest(smallest(times, "protocol"), "nccl_algorithm")
 
 
-def chosen_time(message, latency, inverse_bandwidth, waiting=1.0):
+def chosen_time(message, latency, inverse_bandwidth, chunk_latency, waiting=1.0):
     """Time of the candidate with the least estimate, which does not count the chunks.
 
-    A chunk pays the latency of a chunk, and the part ``waiting`` of the transfer waits for the first one.
+    A chunk pays ``chunk_latency``, and the part ``waiting`` of the transfer waits for the first one.
     """
-    estimate = at(latency, per="message") + inverse_bandwidth * message
-    per_root = cutting(at(latency, per="chunk"), inverse_bandwidth * waiting)
+    estimate = latency + inverse_bandwidth * message
+    per_root = cutting(chunk_latency, inverse_bandwidth * waiting)
     return least(xp.where(estimate <= least(estimate), estimate + per_root * xp.root(message), UNAVAILABLE))
 
 
-def ring_latency(ranks, tier_ranks, step_latency, base_latency, chunk_share, named):
-    """Latency of a collective that NCCL runs only as a ring, per message and per chunk, by protocol.
+def ring_latency(ranks, tier_ranks, step_latency, base_latency, named):
+    """Latency of a collective that NCCL runs only as a ring, and that of its steps, by protocol.
 
     Base latency, and n - 1 steps of which N - 1 leave a node; 0 for a single rank. Unavailable if the study names
     another algorithm.
@@ -139,79 +126,7 @@ def ring_latency(ranks, tier_ranks, step_latency, base_latency, chunk_share, nam
     step, base = at(step_latency, nccl_algorithm="ring"), at(base_latency, nccl_algorithm="ring")
     steps = ring_pass(ranks, at(tier_ranks, tier="scale_out"), at(step, tier="scale_up"), at(step, tier="scale_out"))
     named = several(ranks) * named
-    whole = xp.where((named == 0) | (named == NUMBERS[0]), several(ranks) * (base + steps), UNAVAILABLE)
-    return table("per", message=whole, chunk=chunk_share * steps)
-
-
-# ---- the fabric -----------------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="nccl2026tuning", where="src/graph/tuning.cc")
-def nccl_step_latency(
-    ring_step_latency,
-    network_ring_step_latency,
-    tree_step_latency,
-    network_tree_step_latency,
-    in_switch_step_latency,
-    network_in_switch_step_latency,
-    tier_path_latency,
-):
-    """Latency of one step, by nccl_algorithm, protocol and tier: software and protocol, and the links passed.
-
-    A reduction in the switches of a node passes no links beside.
-    """
-    ring = table("tier", scale_up=ring_step_latency, scale_out=network_ring_step_latency) + tier_path_latency
-    tree = table("tier", scale_up=tree_step_latency, scale_out=network_tree_step_latency) + tier_path_latency
-    network_step = network_in_switch_step_latency + at(tier_path_latency, tier="scale_out")
-    in_switch = table("tier", scale_up=in_switch_step_latency, scale_out=network_step)
-    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=in_switch)
-
-
-@formula(unit="s", source="nccl2026tuning")
-def nccl_base_latency(ring_base_latency, tree_base_latency, collective_launch_latency):
-    """Latency of a collective until its first step, by nccl_algorithm and protocol: launch, and base latency."""
-    base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
-    return collective_launch_latency + base
-
-
-@formula(unit="s", source="nccl2026tuning")
-def tier_transfer_latency(nccl_step_latency):
-    """Latency of one message between two members, by tier: a step in the protocol for large messages (simple)."""
-    return at(nccl_step_latency, nccl_algorithm="ring", protocol="simple")
-
-
-# ---- all-gather and reduce-scatter ----------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="nccl2026tuning", family=RANKS)
-def GROUP_nccl_gather_latency(
-    GROUP, GROUP_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, GROUP_named_algorithm
-):
-    """Latency of NCCL's all-gather (reduce-scatter) in the GROUP group, per message and chunk, by protocol.
-
-    A chunk pays ``chunk_share`` of the n - 1 steps.
-    """
-    return ring_latency(
-        GROUP, GROUP_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, GROUP_named_algorithm
-    )
-
-
-@formula(unit="s/byte", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
-def GROUP_nccl_gather_inverse_bandwidth(
-    GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth
-):
-    """Time per byte of NCCL's all-gather in the GROUP group, by protocol: (n - 1)/n over the rate of a ring."""
-    rate = ring_rate(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth)
-    return gathered_share(GROUP) / rate
-
-
-@alternative(of="GROUP_gather_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING)
-def GROUP_nccl_gather_time(GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth):
-    """Time of NCCL's all-gather in the GROUP group, in the protocol of least estimate."""
-    return chosen_time(GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth)
-
-
-# ---- all-reduce -----------------------------------------------------------------------------------------------------
+    return xp.where((named == 0) | (named == NUMBERS[0]), several(ranks) * (base + steps), UNAVAILABLE), steps
 
 
 def pass_latency(ranks, nodes, step_latency, network_adds):
@@ -232,90 +147,183 @@ def pass_latency(ranks, nodes, step_latency, network_adds):
     )
 
 
-@formula(unit="s", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
-def GROUP_nccl_all_reduce_latency(
-    GROUP,
-    GROUP_tier_ranks,
-    nccl_step_latency,
-    nccl_base_latency,
-    chunk_share,
-    tier_in_network,
-    in_switch_gain,
-    GROUP_named_algorithm,
-):
-    """Latency of NCCL's all-reduces in the GROUP group, per message and chunk, by nccl_algorithm and protocol.
+def transfer_time(message, tier_ranks, launch, latency, bandwidth):
+    """Time of one message to the next rank: latency + B/bandwidth across the outermost tier of the group.
 
-    Of a message base latency and two passes; of a chunk a share of one pass, in the switches of both. A reduction in
-    the switches requires switches that can add, several ranks per node, and the protocol simple.
+    The slowest of all neighbours; ``bandwidth`` is that from one device to one other. Source: nccl2026tuning.
     """
-    one_way = pass_latency(
-        *(GROUP, at(GROUP_tier_ranks, tier="scale_out")), nccl_step_latency, at(tier_in_network, tier="scale_out")
+    return launch + outermost(latency, tier_ranks) + message / outermost(bandwidth, tier_ranks)
+
+
+# ---- the fabric -----------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="nccl2026tuning", where="src/graph/tuning.cc")
+def nccl_step_latency(
+    ring_step_latency,
+    network_ring_step_latency,
+    tree_step_latency,
+    network_tree_step_latency,
+    in_switch_step_latency,
+    network_in_switch_step_latency,
+    tier_hops,
+    tier_hop_latency,
+):
+    """Latency of one step, by nccl_algorithm, protocol and tier: software and protocol, and the links passed.
+
+    A reduction in the switches of a node passes no links beside.
+    """
+    path = tier_hops * tier_hop_latency
+    return table(
+        "nccl_algorithm",
+        ring=table("tier", scale_up=ring_step_latency, scale_out=network_ring_step_latency) + path,
+        tree=table("tier", scale_up=tree_step_latency, scale_out=network_tree_step_latency) + path,
+        in_switch=table(
+            "tier",
+            scale_up=in_switch_step_latency,
+            scale_out=network_in_switch_step_latency + at(path, tier="scale_out"),
+        ),
     )
-    latency = several(GROUP) * (nccl_base_latency + 2 * one_way)
-    adds = (in_switch_gain > 0) & (at(GROUP_tier_ranks, tier="scale_up") > 1)
-    simple = table("protocol", ll=0.0, ll128=0.0, simple=1.0)
-    offered = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=simple * xp.where(adds, 1.0, 0.0))
-    named = several(GROUP) * GROUP_named_algorithm
-    whole = xp.where((offered > 0) & ((named == 0) | (named == numbers())), latency, UNAVAILABLE)
-    passes = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=2.0)
-    return table("per", message=whole, chunk=chunk_share * one_way * passes)
 
 
-@formula(unit="s/byte", source="nccl2026tuning", family=RANKS, where="src/graph/tuning.cc")
-def GROUP_nccl_all_reduce_inverse_bandwidth(
+@formula(unit="s", source="nccl2026tuning")
+def nccl_base_latency(ring_base_latency, tree_base_latency, collective_launch_latency):
+    """Latency of a collective until its first step, by nccl_algorithm and protocol: launch, and base latency."""
+    base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
+    return collective_launch_latency + base
+
+
+# ---- all-gather and reduce-scatter ----------------------------------------------------------------------------------
+
+
+@alternative(
+    of="GROUP_gather_time",
+    by="library",
+    label="nccl",
+    unit="s",
+    source="nccl2026tuning",
+    family=GATHERING,
+    where="src/graph/tuning.cc",
+)
+def GROUP_nccl_gather_time(
+    GROUP_message,
     GROUP,
     GROUP_tier_ranks,
     GROUP_tier_bandwidth,
+    nccl_step_latency,
+    nccl_base_latency,
+    chunk_share,
+    protocol_share,
+    low_latency_bandwidth,
+    GROUP_named_algorithm,
+):
+    """Time of NCCL's all-gather in the GROUP group, in the protocol of least estimate.
+
+    n - 1 steps, and (n - 1)/n of the message at the rate of a ring; a chunk pays ``chunk_share`` of the steps.
+    """
+    latency, steps = ring_latency(GROUP, GROUP_tier_ranks, nccl_step_latency, nccl_base_latency, GROUP_named_algorithm)
+    rate = ring_rate(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    return chosen_time(GROUP_message, latency, gathered_share(GROUP) / rate, chunk_share * steps)
+
+
+# ---- all-reduce -----------------------------------------------------------------------------------------------------
+
+ALL_REDUCE = (  # what all-reduces are computed from
+    "GROUP_message GROUP GROUP_tier_ranks GROUP_tier_bandwidth nccl_step_latency nccl_base_latency chunk_share "
+    "protocol_share low_latency_bandwidth tree_share network_tree_share in_switch_gain tier_bandwidth tier_in_network "
+    "GROUP_named_algorithm"
+)
+PEERS = "collective_launch_latency tier_transfer_latency tier_peer_bandwidth"  # what a transfer takes
+
+
+def all_reduce_candidates(
+    ranks,
+    tier_ranks,
+    tier_bandwidth,
+    step_latency,
+    base_latency,
+    chunk_share,
     protocol_share,
     low_latency_bandwidth,
     tree_share,
     network_tree_share,
     in_switch_gain,
-    tier_bandwidth,
-    tier_in_network,
+    device_bandwidth,
+    in_network,
+    named,
 ):
-    """Time per byte of NCCL's all-reduces in the GROUP group, by algorithm and protocol.
+    """Latency, time per byte and latency of a chunk of all-reduces, by nccl_algorithm and protocol.
 
-    Ring: 2·(n - 1)/n over its rate. Tree: up and down, 2 over its share of the bus bandwidth. In the switches: the
-    slower of the links inside a node and the adapters between nodes.
+    Of the message base latency and two passes; of a chunk a share of one pass, in the switches of both. Per byte, ring:
+    2·(n - 1)/n over its rate; tree: up and down, 2 over its share of the bus bandwidth; in the switches: the slower of
+    the links inside a node and the adapters between nodes. A reduction in the switches requires switches that can add,
+    several ranks per node, and the protocol simple. Source: nccl2026tuning.
     """
-    nodes = at(GROUP_tier_ranks, tier="scale_out")
-    inside, adapter = (at(GROUP_tier_bandwidth, tier=tier) for tier in ("scale_up", "scale_out"))
-    rate = ring_rate(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth)
-    ring = 2 * gathered_share(GROUP) / rate
+    nodes, network_adds = at(tier_ranks, tier="scale_out"), at(in_network, tier="scale_out")
+    one_way = pass_latency(ranks, nodes, step_latency, network_adds)
+    adds = (in_switch_gain > 0) & (at(tier_ranks, tier="scale_up") > 1)
+    simple = table("protocol", ll=0.0, ll128=0.0, simple=1.0)
+    offered = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=simple * xp.where(adds, 1.0, 0.0))
+    named = several(ranks) * named
+    whole = several(ranks) * (base_latency + 2 * one_way)
+    latency = xp.where((offered > 0) & ((named == 0) | (named == numbers())), whole, UNAVAILABLE)
+    inside, adapter = (at(tier_bandwidth, tier=tier) for tier in ("scale_up", "scale_out"))
+    rate = ring_rate(ranks, tier_ranks, tier_bandwidth, protocol_share, low_latency_bandwidth)
     share = xp.where(nodes > 1, network_tree_share, tree_share)
-    tree = 2 * several(GROUP) / (bus_bandwidth(GROUP, nodes, inside, adapter) * share)
-    switch = xp.where(in_switch_gain > 0, in_switch_gain, 1.0) * at(tier_bandwidth, tier="scale_up")
-    in_switch = in_switch_transfer(GROUP, nodes, switch, adapter, at(tier_in_network, tier="scale_out"))
-    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=in_switch)
+    switch = xp.where(in_switch_gain > 0, in_switch_gain, 1.0) * at(device_bandwidth, tier="scale_up")
+    inverse_bandwidth = table(
+        "nccl_algorithm",
+        ring=2 * gathered_share(ranks) / rate,
+        tree=2 * several(ranks) / (bus_bandwidth(ranks, nodes, inside, adapter) * share),
+        in_switch=in_switch_transfer(ranks, nodes, switch, adapter, network_adds),
+    )
+    return (
+        latency,
+        inverse_bandwidth,
+        chunk_share * one_way * table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=2.0),
+    )
 
 
-@alternative(
-    of="GROUP_all_reduce_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING
-)
-def GROUP_nccl_all_reduce_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth):
-    """Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate.
+def all_reduce_time(message, *network):
+    """Time of NCCL's all-reduce, in the algorithm and protocol of least estimate.
 
-    Valid for ranks that begin together, equally many in each node, and for NCCL's own choice of channels.
-
-    The second pass starts with the first chunk that arrives, so that half of the transfer waits for it.
+    Valid for ranks that begin together, equally many in each node, and for NCCL's own choice of channels. The second
+    pass starts with the first chunk that arrives, so that half of the transfer waits for it.
     """
-    return chosen_time(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth, 0.5)
+    return chosen_time(message, *all_reduce_candidates(*network), 0.5)
 
 
-@alternative(
-    of="GROUP_all_reduce_algorithm",
-    by="library",
-    label="nccl",
-    unit="1",
-    source="nccl2026tuning",
-    family=GATHERING,
-    flags=CHOSEN,
-)
-def GROUP_nccl_all_reduce_algorithm(
-    GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth
-):
-    """NCCL's algorithm for the all-reduce in the GROUP group."""
-    latency = at(GROUP_nccl_all_reduce_latency, per="message")
-    estimate = latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
+def all_reduce_algorithm(message, *network):
+    """NCCL's algorithm for an all-reduce."""
+    latency, inverse_bandwidth, _ = all_reduce_candidates(*network)
+    estimate = latency + inverse_bandwidth * message
     return least(xp.where(estimate <= least(estimate), numbers(), 1e10))
+
+
+FORMULAS = (
+    *by_label(
+        "library",
+        {
+            f"{group}_gather_algorithm": (
+                *("1", "nccl2026tuning", f"Which algorithm runs all-gathers of {group}: the ring."),
+                CHOSEN,
+            )
+            for group in GATHERING["GROUP"]
+        },
+        {"nccl": (NUMBERS[0],) * len(GATHERING["GROUP"])},
+    ),
+    *bind(
+        *(all_reduce_time, "GROUP_nccl_all_reduce_time", ALL_REDUCE, "s", "nccl2026tuning"),
+        *("Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate.",),
+        of=("GROUP_all_reduce_time", "library", "nccl"),
+        family=GATHERING,
+        where="src/graph/tuning.cc",
+    ),
+    *bind(
+        *(all_reduce_algorithm, "GROUP_nccl_all_reduce_algorithm", ALL_REDUCE, "1", "nccl2026tuning"),
+        *("NCCL's algorithm for the all-reduce in the GROUP group.",),
+        of=("GROUP_all_reduce_algorithm", "library", "nccl"),
+        family=GATHERING,
+        flags=CHOSEN,
+    ),
+)

@@ -100,5 +100,5 @@ def GROUP_algorithms_offered(GROUP_longest_call_time):
 
 @formula(unit="1", source="cho2019blueconnect", family=CROSSING)
 def GROUP_crossing_share(GROUP_tier_ranks):
-    """Part of the traffic of the GROUP group that leaves the scale-up domain."""
+    """Part of the traffic of the GROUP group that leaves the scale-up domain: (o - 1)/(n - 1), as `crossing_share`."""
     return crossing_share(at(GROUP_tier_ranks, tier="scale_up"), at(GROUP_tier_ranks, tier="scale_out"))

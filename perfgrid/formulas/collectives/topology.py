@@ -2,32 +2,32 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, join, largest, rows, table, total
+from perfgrid.engine.graph.tables import bind, by_label, positive
+from perfgrid.formulas.axes import at, join, largest, row_of, rows, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
-from .ideal_tables import fabric_of, links
+from .ideal_tables import FABRIC, fabric_of, links
 from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
 ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
-FORMULAS = (
-    *by_label(
-        "library",
-        {"fabric_size": ("1", "narayanan2021", "Devices that the fabric joins, with tiers of switches the outermost.")},
-        {"nccl": ("outermost_size",)},
-    ),
-    *rows("outermost_size", "tier_size", "1", "narayanan2021", "Devices of the outermost tier.", tier="scale_out"),
-    *by_label(
-        "library",
-        {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
-        {"nccl": (1,), "ideal": ("shape_exists",)},
-    ),
-    # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
-    # the times of designs that are not sized by a budget have no columns of prices
-    *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
-)
+
+def payload_rate(stated, scale_up, network, scale_up_efficiency, scale_out_efficiency):
+    """Payload that all links of a device carry per direction, by tier, on a fabric that states its rate or does not."""
+    own = at(stated, tier="scale_up")
+    rate = table("tier", scale_up=xp.where(own > 0, own, scale_up), scale_out=network)
+    return rate * table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+
+
+def group_bandwidth(tier_bandwidth, tier_peer_bandwidth, tier_ranks, congestion):
+    """Payload bandwidth of one device inside a group, by tier: only the links to its n - 1 peers carry it.
+
+    In a shared network it falls by a power of the number of domains that the group spans. Source: amd2023cdna3.
+    """
+    peers = xp.where(tier_ranks > 1, tier_peer_bandwidth * (tier_ranks - 1), tier_bandwidth)
+    domains = xp.maximum(at(tier_ranks, tier="scale_out"), 1.0)
+    return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
 
 
 @formula(unit="1", source="narayanan2021")
@@ -45,43 +45,27 @@ def stated_network_rate(tier_stated_bandwidth, scale_out_bandwidth):
 
 
 @formula(unit="byte/s", source="narayanan2021")
-def tier_rate(tier_stated_bandwidth, scale_up_bandwidth, network_rate):
-    """Rate of a device's links per direction, by tier."""
-    stated = at(tier_stated_bandwidth, tier="scale_up")
-    return table("tier", scale_up=xp.where(stated > 0, stated, scale_up_bandwidth), scale_out=network_rate)
+def tier_bandwidth(
+    tier_stated_bandwidth,
+    scale_up_bandwidth,
+    network_rate,
+    scale_up_efficiency,
+    scale_out_efficiency,
+    tier_oversubscription,
+):
+    """Payload bandwidth of one device and direction, by tier: rate · efficiency / oversubscription.
 
-
-@formula(unit="byte/s", source="narayanan2021")
-def tier_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_oversubscription):
-    """Payload bandwidth of one device and direction, by tier."""
-    efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
-    return tier_rate * efficiency / tier_oversubscription
+    Valid where all devices of a tier send at once, each its share of what is oversubscribed.
+    """
+    rates = (tier_stated_bandwidth, scale_up_bandwidth, network_rate)
+    return payload_rate(*rates, scale_up_efficiency, scale_out_efficiency) / tier_oversubscription
 
 
 @formula(unit="byte/s", source="amd2023cdna3")
 def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
-    """Payload bandwidth from one device to one other, by tier: all through a switch, one link of a full mesh."""
+    """Payload bandwidth from one device to one other, by tier: all through a switch, one of l links of a full mesh."""
     links = table("tier", scale_up=xp.maximum(scale_up_links, 1.0), scale_out=1.0)
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
-
-
-@formula(
-    unit="byte/s", source="amd2023cdna3", family={"GROUP": RANKS["GROUP"] | {"ep": "ep", "head_split": "head_split"}}
-)
-def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
-    """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it.
-
-    In a shared network it falls by a power of the number of domains that the group spans.
-    """
-    peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)
-    domains = xp.maximum(at(GROUP_tier_ranks, tier="scale_out"), 1.0)
-    return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
-
-
-@formula(unit="s", source="thakur2005")
-def tier_path_latency(tier_hops, tier_hop_latency):
-    """Latency of the links between two members, by tier."""
-    return tier_hops * tier_hop_latency
 
 
 @constraint(
@@ -95,16 +79,6 @@ def topology_fits_device(device_link, topology_link):
 
 
 @constraint(
-    reason="a fabric with tiers of these kinds and sides cannot be built",
-    source="dally2004",
-    workload=("training", "collectives"),
-)
-def topology_exists(fabric_exists):
-    """A fabric of the stated kinds and sides can be built."""
-    return fabric_exists > 0
-
-
-@constraint(
     reason="the cluster is larger than the fabric", source="narayanan2021", workload=("training", "collectives")
 )
 def cluster_fits_topology(devices, fabric_size):
@@ -112,7 +86,7 @@ def cluster_fits_topology(devices, fabric_size):
     return devices <= fabric_size
 
 
-# ---- shapes of ideal fabrics -----------------------------------------------------------------------------------------
+# ---- shapes of ideal fabrics ----------------------------------------------------------------------------------------
 
 
 def or_one_side(sides, length):
@@ -155,11 +129,9 @@ def tier_links(tier_kind, tier_sides):
     return [links(TIER_KINDS[int(kind)], sides[sides > 0]) for kind, sides in zip(tier_kind, tier_sides.T, strict=True)]
 
 
-@formula(unit="1", source="dally2004", host=True)
-def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links):
+def shape_exists(*fabric):
     """1 where a fabric of these kinds and sides can be built."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return float(fabric is not None)
+    return float(fabric_of(*fabric) is not None)
 
 
 @alternative(of="network_lanes", by="network_sizing", label="rate", unit="1", source="ieee2017bs")
@@ -176,16 +148,25 @@ def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_lanes):
 
 
 @formula(unit="byte/s", source="scalingbook2025")
-def tier_link_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_lanes, tier_links):
+def tier_link_bandwidth(
+    tier_stated_bandwidth,
+    scale_up_bandwidth,
+    network_rate,
+    scale_up_efficiency,
+    scale_out_efficiency,
+    tier_lanes,
+    tier_links,
+):
     """Payload bandwidth of one link and direction, by tier.
 
     A device's lanes are shared out evenly to its links and those left over stay idle: a torus of two sides uses four of
     six scale-up ports, one of three sides six of the eight lanes of a network port. Where their number is unknown the
     bandwidth itself is shared out.
     """
-    efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+    rates = (tier_stated_bandwidth, scale_up_bandwidth, network_rate)
+    payload = payload_rate(*rates, scale_up_efficiency, scale_out_efficiency)
     whole = xp.floor(tier_lanes / tier_links) / xp.maximum(tier_lanes, 1.0)
-    return tier_rate * efficiency * xp.where(tier_lanes >= tier_links, whole, 1 / tier_links)
+    return payload * xp.where(tier_lanes >= tier_links, whole, 1 / tier_links)
 
 
 @constraint(
@@ -198,3 +179,42 @@ def links_have_lanes(tier_links, tier_lanes):
     """Each link has at least one lane, or a scale-up port, of its own."""
     without = (tier_links > tier_lanes) & (tier_lanes > 0)
     return total(xp.where(without, 1.0, 0.0), "tier") < 1
+
+
+FORMULAS = (
+    *bind(
+        *(row_of({"tier": "scale_out"}), "nccl_fabric_size", "tier_size", "1", "narayanan2021"),
+        "Devices that the fabric joins: those of the outermost tier, of switches.",
+        of=("fabric_size", "library", "nccl"),
+    ),
+    *by_label(
+        "library",
+        {"fabric_exists": ("1", "dally2004", "1 where the fabric can be built: tiers of switches always can.")},
+        {"nccl": (1,)},
+    ),
+    *bind(
+        *(shape_exists, "shape_exists", FABRIC, "1", "dally2004"),
+        of=("fabric_exists", "library", "ideal"),
+        host=(),
+    ),
+    # the lanes of the one port whose rate a budget buys, as of the switches' ports of 400 Gbit/s, follow no price: so
+    # the times of designs that are not sized by a budget have no columns of prices
+    *by_label("network_sizing", {"network_lanes": ("1", "ieee2017bs", "Lanes of a device's ports.")}, {"budget": (8,)}),
+    *positive(
+        *("topology_exists", "fabric_exists", "dally2004"),
+        "A fabric of the stated kinds and sides can be built.",
+        "a fabric with tiers of these kinds and sides cannot be built",
+        workloads=("training", "collectives"),
+    ),
+    *bind(
+        *(group_bandwidth, "GROUP_tier_bandwidth"),
+        *("tier_bandwidth tier_peer_bandwidth GROUP_tier_ranks congestion", "byte/s", "amd2023cdna3"),
+        family=RANKS,
+    ),
+    *rows(
+        *("tier_transfer_latency", "nccl_step_latency", "s", "nccl2026tuning"),
+        "Latency of one message between two members, by tier: a step in the protocol for large messages (simple).",
+        nccl_algorithm="ring",
+        protocol="simple",
+    ),
+)

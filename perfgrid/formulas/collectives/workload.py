@@ -6,20 +6,27 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import WORKLOAD, alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import bind, by_label
+from perfgrid.engine.graph.tables import bind, by_label, positive
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from . import ideal
 from .exchange import equal_parts, exchange_time
-from .ideal import CHOSEN, TABLE, any_offered, fastest, schedule_time, which_fastest
-from .ideal_tables import ALGORITHMS, fabric_of, schedules
-from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate
-from .placement import outermost, placed
+from .ideal import ASKED, CHOSEN, LINKS, any_offered, fastest_algorithm, fastest_time, group_times
+from .ideal_tables import ALGORITHMS, FABRIC, fabric_of, schedules
+from .nccl import NUMBERS, chosen_time, ring_latency, ring_rate, transfer_time
+from .placement import placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
+
+def collective_schedules(*given):
+    """What the schedules of a collective ask of the tiers, by link_use, algorithm and tier."""
+    *fabric, collective, size, stride = given
+    return schedules(fabric_of(*fabric), COLLECTIVES[int(collective)], int(size), int(stride))
+
+
+COLLECTIVE = f"message_size collective_schedules {LINKS} replica_named_algorithm"
 FORMULAS = (
     *synonyms(  # the group stands in the place of the data-parallel ranks of training
         {
@@ -42,12 +49,22 @@ FORMULAS = (
         of=("replica_tier_ranks", WORKLOAD, "collectives"),
     ),
     *bind(
-        *(schedule_time, "algorithm_time", "message_size collective_latency collective_inverse_bandwidth"),
-        *("s", "thakur2005", "Time of every algorithm of an ideal fabric, by algorithm and span."),
+        *(collective_schedules, "collective_schedules", f"{FABRIC} collective group_size group_stride"),
+        *("1", "cho2019blueconnect"),
+        host=ASKED,
     ),
     *bind(
-        *(fastest, "ideal_collective_time", "algorithm_time replica_named_algorithm", "s", "thakur2005"),
+        *(group_times, "algorithm_time", f"message_size collective_schedules {LINKS}", "s", "thakur2005"),
+        "Time of every algorithm of an ideal fabric, by algorithm.",
+    ),
+    *bind(
+        *(fastest_time, "ideal_collective_time", COLLECTIVE, "s", "thakur2005"),
         of=("collective_time", "library", "ideal"),
+    ),
+    *bind(
+        *(fastest_algorithm, "ideal_collective_algorithm", COLLECTIVE, "1", "thakur2005", "Which is the fastest."),
+        of=("collective_algorithm", "library", "ideal"),
+        flags=CHOSEN,
     ),
     *bind(
         *(any_offered, "group_fills_shape", "collective_schedules", "1", "narayanan2021"),
@@ -58,51 +75,12 @@ FORMULAS = (
         {"group_fills": ("1", "narayanan2021", "1 where the group fills whole scale-up domains.")},
         {"nccl": ("replica_fills_domains",)},
     ),
+    *positive(
+        *("group_fills_tiers", "group_fills", "narayanan2021"),
+        "The group fills whole domains of every tier that it touches.",
+        "the group does not fill the domains of the fabric evenly",
+    ),
 )
-
-
-# ---- the group ------------------------------------------------------------------------------------------------------
-
-
-# ---- ideal fabrics --------------------------------------------------------------------------------------------------
-
-
-@formula(**TABLE)
-def collective_schedules(
-    tier_kind,
-    tier_sides,
-    scale_up_wraps,
-    tier_tapers,
-    tier_in_network,
-    tier_global_links,
-    collective,
-    group_size,
-    group_stride,
-):
-    """What the schedules of a collective ask of the tiers, by link_use, algorithm, span and tier."""
-    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
-
-
-@formula(unit="s", source="sanders2009twotree")
-def collective_latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
-    """Latency of a collective, per message and per chunk of it, by algorithm and span."""
-    whole = ideal.latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
-    each = ideal.chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency, 0.0)
-    return table("per", message=whole, chunk=each)
-
-
-@formula(unit="s/byte", source="sanders2009twotree")
-def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
-    """Time of a collective per byte of its message, and of a chunk that it waits for, by algorithm and span."""
-    links = (collective_schedules, tier_link_bandwidth)
-    return table("per", message=ideal.inverse_bandwidth(*links), chunk=ideal.chunk_inverse_bandwidth(*links))
-
-
-@alternative(of="collective_algorithm", by="library", label="ideal", unit="1", source="thakur2005", flags=CHOSEN)
-def ideal_collective_algorithm(algorithm_time, replica_named_algorithm):
-    """Which algorithm is the fastest."""
-    return which_fastest(algorithm_time, replica_named_algorithm)
 
 
 # ---- NCCL -----------------------------------------------------------------------------------------------------------
@@ -125,11 +103,11 @@ def broadcast_time(
 
     The whole message passes every link of the ring: n - 1 steps, B over the rate of the ring.
     """
-    ring = ring_latency(
-        replica, replica_tier_ranks, nccl_step_latency, nccl_base_latency, chunk_share, replica_named_algorithm
+    latency, steps = ring_latency(
+        replica, replica_tier_ranks, nccl_step_latency, nccl_base_latency, replica_named_algorithm
     )
-    speed = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
-    return chosen_time(message_size, ring, several(replica) / speed)
+    rate = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    return chosen_time(message_size, latency, several(replica) / rate, chunk_share * steps)
 
 
 @formula(unit="s", source="nccl2026tuning")
@@ -155,8 +133,8 @@ def neighbour_time(
     message_size, replica, replica_tier_ranks, tier_transfer_latency, tier_peer_bandwidth, collective_launch_latency
 ):
     """Time of NCCL's message from every rank to the next."""
-    latency = collective_launch_latency + outermost(tier_transfer_latency, replica_tier_ranks)
-    return several(replica) * (latency + message_size / outermost(tier_peer_bandwidth, replica_tier_ranks))
+    peers = (collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth)
+    return several(replica) * transfer_time(message_size, replica_tier_ranks, *peers)
 
 
 @alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026tuning")
@@ -216,12 +194,6 @@ def bus_bandwidth(algorithm_bandwidth, bus_factor):
 
 
 # ---- constraints ----------------------------------------------------------------------------------------------------
-
-
-@constraint(reason="the group does not fill the domains of the fabric evenly", source="narayanan2021")
-def group_fills_tiers(group_fills):
-    """The group fills whole domains of every tier that it touches."""
-    return group_fills > 0
 
 
 @constraint(reason="the group is larger than the cluster", source="narayanan2021")

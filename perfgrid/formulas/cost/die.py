@@ -146,46 +146,29 @@ def raw_cost(wafer_price, dies_per_wafer, lithography_share, use):
 # ---- quantities -----------------------------------------------------------------------------------------------------
 
 
-def _fill(label, source="devries2005dies"):
-    family = WAFER_PARTS
-    return alternative(of="IO_dies_per_wafer", by="wafer_fill", label=label, unit="1", source=source, family=family)
+def counted(equation):
+    """A count of dies by an equation, never below `FEWEST`."""
+
+    def count(area, diameter, edge, street):
+        return xp.maximum(equation(area, diameter, edge, street), FEWEST)
+
+    return count
 
 
-@_fill("de_vries")
-def IO_dies_per_wafer_de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
-    """IO_dies that a wafer holds, by the formula of de Vries."""
-    return xp.maximum(de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
+@formula(unit="1", source="cunningham1990yield, cutress2020n5", family=DIES)
+def IO_die_defects(
+    IO_fabricated_area, IO_defect_density, IO_early_defect_ratio, process_age, stated_age, learning_time
+):
+    """Mean number of killing defects on one IO_die: A·D, with the density D at the age of the process.
 
-
-@_fill("ferris_prabhu")
-def IO_dies_per_wafer_ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
-    """IO_dies that a wafer holds, by the formula of Ferris-Prabhu."""
-    return xp.maximum(ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
-
-
-@_fill("perimeter", "feng2022actuary")
-def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
-    """IO_dies that a wafer holds, less those that the rim cuts."""
-    return xp.maximum(perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
-
-
-@formula(unit="1/m^2", source="cutress2020n5", family=DIES)
-def IO_learned_defect_density(IO_defect_density, IO_early_defect_ratio, process_age, stated_age, learning_time):
-    """Density of killing defects at the age of the process.
-
-    It falls exponentially to that of the mature process; learning starts before volume production.
+    D falls exponentially to that of the mature process, 1 + (early ratio - 1)·exp(-(age + T)/T) with the time T of
+    learning, which starts before volume production; it is stated for the age ``stated_age``.
     """
     now, then = (
         1 + (IO_early_defect_ratio - 1) * xp.exp(-(age + learning_time) / learning_time)
         for age in (process_age, stated_age)
     )
-    return IO_defect_density * now / then
-
-
-@formula(unit="1", source="cunningham1990yield", family=DIES)
-def IO_die_defects(IO_fabricated_area, IO_learned_defect_density):
-    """Mean number of killing defects on one IO_die."""
-    return IO_fabricated_area * IO_learned_defect_density
+    return IO_fabricated_area * IO_defect_density * now / then
 
 
 def _yield(label, source="cunningham1990yield"):
@@ -245,26 +228,51 @@ def io_die_yield_harvested(io_die_defects, io_defect_clustering, repairable_shar
 
 @formula(unit="1", source="graening2025catch", family=DIES)
 def IO_die_tested_yield(IO_die_yield, probe_coverage):
-    """Share of IO_dies that pass the test on the wafer, which finds the part ``probe_coverage`` of the dead ones."""
+    """Share of IO_dies that pass the test on the wafer: 1 - (1 - Y)·c, as it finds the part c of the dead ones."""
     return 1 - (1 - IO_die_yield) * probe_coverage
 
 
 @formula(unit="USD", source="graening2025catch", family=DIES)
-def IO_die_cost(IO_die_raw_cost, IO_probe_cost, IO_die_tested_yield):
-    """Cost of one IO_die that passed its test: (die + test) / tested yield, so it bears the dies that failed."""
-    return (IO_die_raw_cost + IO_probe_cost) / IO_die_tested_yield
+def IO_die_cost(
+    IO_wafer_price,
+    IO_dies_per_wafer,
+    IO_lithography_share,
+    IO_fabricated_area,
+    field_area,
+    IO_probe_cost,
+    IO_die_tested_yield,
+):
+    """Cost of one IO_die that passed its test, so it bears the dies that failed.
+
+    (C + test) / tested yield, with the cost C of a die, good or bad, by `raw_cost` and `field_use`.
+    """
+    use = field_use(IO_fabricated_area, field_area)
+    each = raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, use)
+    return (each + IO_probe_cost) / IO_die_tested_yield
 
 
-CLUSTERED = ("IO_die_yield", "yield_model", "negative_binomial")
-BEFORE_TEST = "IO_wafer_price IO_dies_per_wafer IO_lithography_share IO_field_use"
+FILLS = {  # of a wafer: equation, its source and what it is called
+    "de_vries": (de_vries, "devries2005dies", "by the formula of de Vries"),
+    "ferris_prabhu": (ferris_prabhu, "devries2005dies", "by the formula of Ferris-Prabhu"),
+    "perimeter": (perimeter, "feng2022actuary", "less those that the rim cuts"),
+}
+CUT = "IO_fabricated_area wafer_diameter edge_exclusion saw_street"
 FORMULAS = (
     *CONSTANTS,
+    *(
+        entry
+        for label, (equation, source, how) in FILLS.items()
+        for entry in bind(
+            *(counted(equation), f"IO_dies_per_wafer_{label}", CUT, "1", source),
+            f"IO_dies that a wafer holds, {how}.",
+            of=("IO_dies_per_wafer", "wafer_fill", label),
+            family=WAFER_PARTS,
+        )
+    ),
     *bind(
         *(negative_binomial, "IO_die_yield_negative_binomial", "IO_die_defects IO_defect_clustering"),
         *("1", "cunningham1990yield", "Share of IO_dies that work, of clustered defects."),
-        of=CLUSTERED,
+        of=("IO_die_yield", "yield_model", "negative_binomial"),
         family=DIES,
     ),
-    *bind(field_use, "IO_field_use", "IO_fabricated_area field_area", "1", "graening2025catch", family=DIES),
-    *bind(raw_cost, "IO_die_raw_cost", BEFORE_TEST, "USD", "graening2025catch", family=DIES),
 )

@@ -2,8 +2,24 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.tables import positive
 
 from .die import DIES, MOST_SPARE
+
+FORMULAS = (
+    *positive(
+        *("node_is_priced", "wafer_price", "khan2020aichips"),
+        "The price of a wafer is known of the node of the compute dies.",
+        "the wafer price of this node is not known",
+        about="die_cost",
+    ),
+    *positive(
+        *("package_is_known", "substrate_area_ratio", "feng2022actuary"),
+        "The package has a substrate.",
+        "the parameters of this package are not known",
+        about="package_cost",
+    ),
+)
 
 # ---- dies -----------------------------------------------------------------------------------------------------------
 
@@ -16,12 +32,6 @@ from .die import DIES, MOST_SPARE
 def dies_exist(dies, fabricated_area):
     """The device has compute dies of known area."""
     return (dies >= 1) & (fabricated_area > 0)
-
-
-@constraint(reason="the wafer price of this node is not known", source="khan2020aichips", about="die_cost")
-def node_is_priced(wafer_price):
-    """The price of a wafer is known of the node of the compute dies."""
-    return wafer_price > 0
 
 
 @constraint(
@@ -66,12 +76,6 @@ def cores_fit_dies(fabricated_cores, cores, dies):
 
 
 # ---- packages -------------------------------------------------------------------------------------------------------
-
-
-@constraint(reason="the parameters of this package are not known", source="feng2022actuary", about="package_cost")
-def package_is_known(substrate_area_ratio):
-    """The package has a substrate."""
-    return substrate_area_ratio > 0
 
 
 @constraint(

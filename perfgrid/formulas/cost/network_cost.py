@@ -6,14 +6,22 @@ run at the rate of the device, and switches and transceivers cost in proportion 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, positive
 from perfgrid.formulas.axes import table, total
 
-FORMULAS = by_label(
-    "network_sizing",
-    {"network_price_scale": ("1", "gpucluster2024sheet", "Prices over those of the list, of whole ports.")},
-    {"rate": (1,)},
+FORMULAS = (
+    *by_label(
+        "network_sizing",
+        {"network_price_scale": ("1", "gpucluster2024sheet", "Prices over those of the list, of whole ports.")},
+        {"rate": (1,)},
+    ),
+    *positive(
+        *("network_budget_is_stated", "network_budget", "kim2008dragonfly"),
+        "A budget is stated where the rate follows from it.",
+        "the budget of the network is not stated",
+        about="affordable_network_rate",
+    ),
 )
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -99,14 +107,6 @@ def affordable_network_rate(
     own = scale_out_bandwidth / switch_port_rate
     bought = xp.minimum(network_budget / whole, (network_budget + own * adapter_price) / (whole + adapter_price))
     return switch_port_rate * xp.where((listed > 0) & (network_budget > 0), bought, 1.0)
-
-
-@constraint(
-    reason="the budget of the network is not stated", source="kim2008dragonfly", about="affordable_network_rate"
-)
-def network_budget_is_stated(network_budget):
-    """A budget is stated where the rate follows from it."""
-    return network_budget > 0
 
 
 # ---- money and power ------------------------------------------------------------------------------------------------

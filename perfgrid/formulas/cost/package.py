@@ -127,13 +127,13 @@ def carried_area(fabricated_area, dies, io_fabricated_area, io_dies, hbm_stacks,
 
 @formula(unit="m^2", source="feng2022actuary")
 def interposer_fabricated_area(carried_area, interposer_area_ratio):
-    """Area of the interposer; 0 where there is none."""
+    """Area of the interposer: a ratio times the area that it carries; 0 where there is none."""
     return carried_area * interposer_area_ratio
 
 
 @formula(unit="m^2", source="feng2022actuary")
 def package_area(carried_area, interposer_fabricated_area, interposer_area_ratio, substrate_area_ratio):
-    """Area of the substrate, which is that of the package."""
+    """Area of the substrate, which is that of the package: a ratio times the interposer, or what it carries itself."""
     return substrate_area_ratio * xp.where(interposer_area_ratio > 0, interposer_fabricated_area, carried_area)
 
 
@@ -151,12 +151,12 @@ def interposer_yield(
     interposer_fabricated_area,
     interposer_defect_density,
     interposer_defect_clustering,
-    interposer_stitches,
+    field_area,
     stitch_yield,
 ):
-    """Share of interposers without a defect whose seams hold."""
+    """Share of interposers without a defect whose seams hold: Y·y^s, of s seams between exposure fields."""
     defects = interposer_fabricated_area * interposer_defect_density
-    seams = xp.exp(interposer_stitches * xp.log(stitch_yield))
+    seams = xp.exp(stitches(interposer_fabricated_area, field_area) * xp.log(stitch_yield))
     return negative_binomial(defects, interposer_defect_clustering) * seams
 
 
@@ -170,19 +170,13 @@ def bridges(dies, io_dies, fabricated_area, hbm_stacks, memory_stack_area, bridg
 
 @formula(unit="USD", source="feng2022actuary")
 def interposer_cost(interposer_wafer_price, interposer_dies_per_wafer, interposer_fabricated_area, interposer_price):
-    """Cost of one interposer, good or bad."""
+    """Cost of one interposer, good or bad: wafer price / interposers of a wafer + price per area · area."""
     return interposer_wafer_price / interposer_dies_per_wafer + interposer_price * interposer_fabricated_area
-
-
-@formula(unit="1", source="feng2022actuary")
-def substrate_layer_factor(package_area, attached_parts, substrate_layers_grow, small_package, large_package):
-    """Price of the substrate over that of one with few layers."""
-    return layer_factor(package_area, attached_parts, substrate_layers_grow, small_package, large_package)
 
 
 @formula(unit="USD", source="feng2022actuary")
 def substrate_cost(package_area, substrate_price, substrate_layer_factor, bridges, bridge_price):
-    """Cost of one substrate with its bridges."""
+    """Cost of one substrate with its bridges: area · price per area · layer factor + bridges · price of one."""
     return package_area * substrate_price * substrate_layer_factor + bridges * bridge_price
 
 
@@ -195,7 +189,7 @@ def bump_cost(bump_price, fabricated_area, dies, die_designs, io_fabricated_area
 
 @formula(unit="USD", source="feng2022actuary")
 def silicon_cost(die_cost, dies, io_die_cost, io_dies, bump_cost):
-    """Cost of all dies of a device that passed their tests, with their bumps."""
+    """Cost of all dies of a device that passed their tests, with their bumps: n·C + m·C_io + bumps."""
     return die_cost * dies + io_die_cost * io_dies + bump_cost
 
 
@@ -207,7 +201,7 @@ def memory_cost_of_stacks(hbm_capacity, hbm_stacks, memory_price):
 
 @formula(unit="USD", source="graening2025catch")
 def bonding_cost(stacks_dies, bond_price, fabricated_area, dies):
-    """Cost of bonding dies on dies."""
+    """Cost of bonding dies on dies: price per area · area of all compute dies; 0 where they lie side by side."""
     return xp.where(stacks_dies, bond_price * fabricated_area * dies, 0.0)
 
 
@@ -216,7 +210,7 @@ def bonding_cost(stacks_dies, bond_price, fabricated_area, dies):
 
 @formula(unit="1", source="feng2022actuary")
 def interposer_module_yield(attached_parts, attach_yield, interposer_attach_yield, interposer_area_ratio):
-    """Share of interposers whose dies and memories are all attached well."""
+    """Share of interposers whose dies and memories are all attached well: y^n. Valid for independent failures."""
     return attach_yields(interposer_area_ratio > 0, attached_parts, attach_yield, interposer_attach_yield)[0]
 
 
@@ -224,31 +218,22 @@ def interposer_module_yield(attached_parts, attach_yield, interposer_attach_yiel
 def substrate_module_yield(
     attached_parts, attach_yield, interposer_attach_yield, interposer_area_ratio, bridges, bridge_yield
 ):
-    """Share of packages in which all that stands on the substrate is attached well and all bridges work."""
+    """Share of packages whose parts on the substrate are all attached well and whose bridges work: y·y_b^bridges."""
     yields = attach_yields(interposer_area_ratio > 0, attached_parts, attach_yield, interposer_attach_yield)
     return yields[1] * xp.exp(bridges * xp.log(bridge_yield))
 
 
 @formula(unit="1", source="graening2025catch", family=DIES)
 def IO_die_quality(IO_die_yield, IO_die_tested_yield):
-    """Share of the IO_dies that passed their test which really work."""
+    """Share of the IO_dies that passed their test which really work: yield / tested yield."""
     return IO_die_yield / IO_die_tested_yield
 
 
 @formula(unit="1", source="graening2025catch")
 def bonded_yield(stacks_dies, bond_yield, die_quality, dies, io_die_quality, io_dies):
-    """Share of sets of dies that work after bonding: no bad die slipped through its test, all bonds hold."""
+    """Share of sets of dies that work after bonding: y_b^n·q^n·q_io^m, as no bad die slipped in and all bonds hold."""
     bonds = xp.where(stacks_dies, xp.exp(dies * xp.log(bond_yield)), 1.0)
     return bonds * xp.exp(dies * xp.log(die_quality) + io_dies * xp.log(io_die_quality))
-
-
-@formula(unit="USD", source="feng2022actuary")
-def scrapped_package_cost(
-    interposer_cost, substrate_cost, interposer_yield, interposer_module_yield, substrate_module_yield, chip_first
-):
-    """Interposers and substrates scrapped for each good package."""
-    yields = (interposer_yield, interposer_module_yield, substrate_module_yield)
-    return lost_package(interposer_cost, substrate_cost, *yields, chip_first)
 
 
 @formula(unit="USD", source="feng2022actuary")
@@ -261,7 +246,7 @@ def scrapped_die_cost(
     substrate_module_yield,
     chip_first,
 ):
-    """Good dies and memory scrapped in assembly for each good package."""
+    """Good dies and memory scrapped in assembly for each good package (`lost_dies`)."""
     yields = (interposer_yield, interposer_module_yield, substrate_module_yield)
     return lost_dies(silicon_cost + memory_cost + bonding_cost, *yields, chip_first)
 
@@ -270,7 +255,7 @@ def scrapped_die_cost(
 def package_cost(
     interposer_cost, substrate_cost, bonding_cost, scrapped_package_cost, scrapped_die_cost, assembly_cost
 ):
-    """Cost of packaging a device: its parts, assembly and test, and what they scrap."""
+    """Cost of packaging a device: interposer + substrate + bonding + what assembly scraps + assembly and test."""
     parts = interposer_cost + substrate_cost + bonding_cost
     return parts + scrapped_package_cost + scrapped_die_cost + assembly_cost
 
@@ -350,5 +335,15 @@ def device_cost(manufacturing_cost, development_cost_per_device):
     return manufacturing_cost + development_cost_per_device
 
 
-SEAMS = bind(stitches, "interposer_stitches", "interposer_fabricated_area field_area", "1", "graening2025catch")
-FORMULAS = (*TABLES, *SEAMS)
+FORMULAS = (
+    *TABLES,
+    *bind(
+        *(layer_factor, "substrate_layer_factor"),
+        *("package_area attached_parts substrate_layers_grow small_package large_package", "1", "feng2022actuary"),
+    ),
+    *bind(
+        *(lost_package, "scrapped_package_cost"),
+        "interposer_cost substrate_cost interposer_yield interposer_module_yield substrate_module_yield chip_first",
+        *("USD", "feng2022actuary"),
+    ),
+)

@@ -7,7 +7,7 @@ enters once, where hours become work: in the cost of a run, of tokens and of ope
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label, constants
+from perfgrid.engine.graph.tables import by_label, constants, positive
 
 FORMULAS = (
     *constants(
@@ -26,6 +26,12 @@ FORMULAS = (
         "power_view",
         {"mean_device_power": ("W", "hong2010power", "Mean power of a device.")},
         {"kernels": ("average_power",)},
+    ),
+    *positive(
+        *("device_has_a_price", "purchase_price", "epoch2024costs"),
+        "The catalog knows a market price of the device.",
+        "no market price of the device is known; state purchase_price or price_view = manufacturing",
+        about="market_device_price",
     ),
 )
 
@@ -51,16 +57,6 @@ def capital_recovery(interest, periods):
 def manufacturing_device_price(device_cost, device_margin):
     """Price of a device for its buyer: its manufacturing cost times the margin of designer and vendor."""
     return device_cost * device_margin
-
-
-@constraint(
-    reason="no market price of the device is known; state purchase_price or price_view = manufacturing",
-    source="epoch2024costs",
-    about="market_device_price",
-)
-def device_has_a_price(purchase_price):
-    """The catalog knows a market price of the device."""
-    return purchase_price > 0
 
 
 @formula(unit="USD", source="epoch2024costs")

@@ -5,8 +5,8 @@ streaming kernels a measured fraction of the memory bandwidth (``hbm_efficiency`
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label, constants
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, constants, positive
 from perfgrid.formulas.axes import INNER, largest, table
 
 UNQUANTISED = ("fp32", "tf32", "fp16", "bf16")
@@ -37,6 +37,11 @@ BY_FORMAT = by_label(
 )
 FORMULAS = (
     *BY_FORMAT,
+    *positive(
+        *("device_supports_precision", "peak_matrix_rate", "stas2025ml"),
+        "The device computes matrix products in the format of the study.",
+        "the device has no matrix units for this number format",
+    ),
     *constants(
         {
             "fp8_element_size": (1.0, "byte", "micikevicius2022fp8", "Bytes of one 8-bit number."),
@@ -54,12 +59,6 @@ FORMULAS = (
     ),
 )
 # ---- rates ----------------------------------------------------------------------------------------------------------
-
-
-@constraint(reason="the device has no matrix units for this number format", source="stas2025ml")
-def device_supports_precision(peak_matrix_rate):
-    """The device computes matrix products in the format of the study."""
-    return peak_matrix_rate > 0
 
 
 @formula(unit="1", source="vllm2026platforms")
@@ -94,14 +93,6 @@ def fp4_reached_fraction(fp4_matrix_efficiency, fp8_reached_fraction):
     return xp.where(fp4_matrix_efficiency > 0, fp4_matrix_efficiency, fp8_reached_fraction)
 
 
-@formula(unit="FLOP/s", source="stas2025ml")
-def matrix_rate(usable_peak_rate, reached_fraction, promoted_rate):
-    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction, or less where
-    vector units add up what blocks give.
-    """
-    return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate)
-
-
 @alternative(of="unquantised_matrix_rate", by="precision", label=QUANTISED, unit="FLOP/s", source="stas2025ml")
 def LABEL_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficiency):
     """Rate of the products that LABEL training leaves in 16-bit formats: attention and the output head."""
@@ -110,7 +101,7 @@ def LABEL_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficie
 
 @formula(unit="byte/s", source="williams2009roofline")
 def achieved_hbm_bandwidth(hbm_bandwidth, hbm_efficiency):
-    """Memory bandwidth that streaming kernels reach."""
+    """Memory bandwidth that streaming kernels reach: the peak times a measured fraction; valid for long streams."""
     return hbm_bandwidth * hbm_efficiency
 
 

@@ -6,9 +6,11 @@ design or same power). A memory replaces every stack, a link every link of its t
 own entries, so the label ``native`` reproduces the device.
 """
 
+from math import prod
+
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label, positive
 from perfgrid.formulas.axes import at
 
 SCALE_UP, SCALE_OUT = 0.0, 1.0  # of link_tier
@@ -28,93 +30,67 @@ IMPLEMENTED = {  # device quantities that follow from a table
     "link": ("scale_up_bandwidth", "scale_out_bandwidth"),
 }
 
-FORMULAS = by_label(
-    "circuit_basis",
-    {"circuit_energy": ("1", "shilov2024n2sram", "Energy of an operation of the device relative to 7 nm.")},
-    {"own_node": ("operation_energy",)},  # that of its node at equal speed
+
+def times(native, *ratios):
+    """A property of the device times ratios of the stated node, memory or link to its own."""
+    return prod(ratios, start=native)
+
+
+def over(native, stated, own):
+    """A property of the device with as many stacks of the stated memory: times its value over that of its own."""
+    return native * stated / own
+
+
+NODE = {  # of the device at the stated node: ratio to its own, unit, meaning
+    "RATE": ("throughput_ratio", "FLOP/s", "RATE of the device at the stated node: its own · units · clock."),
+    "LEVEL": ("throughput_ratio", "byte/s", "LEVEL of the device at the stated node: its own · units · clock."),
+    "cores": ("unit_ratio", "1", "Cores at the stated node; fractions stand for the mean of neighbouring designs."),
+    "fabricated_cores": ("unit_ratio", "1", "Cores on the dies at the stated node, disabled ones among them."),
+    "l2_size": ("unit_ratio", "byte", "Last-level cache at the stated node: as much for each unit."),
+    "clock_frequency": ("clock_ratio", "Hz", "Clock at the stated node."),
+    "thermal_design_power": (
+        *("compute_power_ratio", "W"),
+        "Thermal design power at the stated node, in proportion to the power of its compute dies.",
+    ),
+    "die_area": ("die_area_ratio", "m^2", "Area of one compute die at the stated node."),
+}
+MEMORY = {  # of the device with as many stacks of the stated memory, derated as its own
+    "hbm_bandwidth": ("memory_bandwidth native_memory_bandwidth", "byte/s", "Memory bandwidth with the stated memory."),
+    "hbm_capacity": ("memory_capacity native_memory_capacity", "byte", "Memory with stacks of the stated kind."),
+}
+AGAIN = {name: (function, *row) for function, rows in ((times, NODE), (over, MEMORY)) for name, row in rows.items()}
+FORMULAS = (
+    *by_label(
+        "circuit_basis",
+        {"circuit_energy": ("1", "shilov2024n2sram", "Energy of an operation of the device relative to 7 nm.")},
+        {"own_node": ("operation_energy",)},  # that of its node at equal speed
+    ),
+    *(
+        entry
+        for name, (function, ratios, unit, meaning) in AGAIN.items()
+        for entry in bind(
+            *(function, f"{name}_made_again", f"native_{name} {ratios}", unit, "kundu2024", meaning),
+            of=(name, "device_basis", "device"),
+            family={"RATE": RATES, "LEVEL": LEVELS}.get(name),
+        )
+    ),
+    *bind(  # its own times the ratio of the stated node to its own
+        *(times, "circuit_energy_made_again", "native_operation_energy operation_energy_ratio", "1"),
+        *("shilov2024n2sram", "Energy of an operation of the device at the stated node relative to 7 nm."),
+        of=("circuit_energy", "circuit_basis", "stated_node"),
+    ),
+    *positive(
+        *("node_has_energy", "operation_energy", "shilov2024n2sram"),
+        "The energy of an operation is known of the stated node.",
+        "the energy of an operation at this node is not known",
+        about="circuit_energy_made_again",
+    ),
 )
 
 
-def _made_again(name, unit, family=None):
+def _made_again(name, unit):
     """An alternative of a device quantity: its value where the device is re-implemented (not made from a budget)."""
-    return alternative(of=name, by="device_basis", label="device", unit=unit, source="kundu2024", family=family)
-
-
-# ---- node -----------------------------------------------------------------------------------------------------------
-
-
-@_made_again("RATE", "FLOP/s", RATES)
-@_made_again("RATE", "byte/s", {"RATE": LEVELS["LEVEL"]})
-def RATE_made_again(native_RATE, throughput_ratio):
-    """RATE of the device at the stated node: native rate · units · clock, both relative to its own node."""
-    return native_RATE * throughput_ratio
-
-
-@_made_again("cores", "1")
-def cores_made_again(native_cores, unit_ratio):
-    """Cores of the device at the stated node; fractions stand for the mean of neighbouring designs."""
-    return native_cores * unit_ratio
-
-
-@_made_again("fabricated_cores", "1")
-def fabricated_cores_made_again(native_fabricated_cores, unit_ratio):
-    """Cores on the dies of the device at the stated node, disabled ones among them."""
-    return native_fabricated_cores * unit_ratio
-
-
-@_made_again("l2_size", "byte")
-def l2_size_made_again(native_l2_size, unit_ratio):
-    """Last-level cache of the device at the stated node: as much for each unit."""
-    return native_l2_size * unit_ratio
-
-
-@_made_again("clock_frequency", "Hz")
-def clock_frequency_made_again(native_clock_frequency, clock_ratio):
-    """Clock of the device at the stated node."""
-    return native_clock_frequency * clock_ratio
-
-
-@_made_again("thermal_design_power", "W")
-def thermal_design_power_made_again(native_thermal_design_power, compute_power_ratio):
-    """Thermal design power of the device at the stated node, in proportion to the power of its compute dies."""
-    return native_thermal_design_power * compute_power_ratio
-
-
-@_made_again("die_area", "m^2")
-def die_area_made_again(native_die_area, die_area_ratio):
-    """Area of one compute die of the device at the stated node."""
-    return native_die_area * die_area_ratio
-
-
-@alternative(of="circuit_energy", by="circuit_basis", label="stated_node", unit="1", source="shilov2024n2sram")
-def circuit_energy_made_again(native_operation_energy, operation_energy_ratio):
-    """Energy of an operation of the device relative to 7 nm: its own times the ratio of the stated node to its own."""
-    return native_operation_energy * operation_energy_ratio
-
-
-@constraint(
-    reason="the energy of an operation at this node is not known",
-    source="shilov2024n2sram",
-    about="circuit_energy_made_again",
-)
-def node_has_energy(operation_energy):
-    """The energy of an operation is known of the stated node."""
-    return operation_energy > 0
-
-
-# ---- memory ---------------------------------------------------------------------------------------------------------
-
-
-@_made_again("hbm_bandwidth", "byte/s")
-def hbm_bandwidth_made_again(native_hbm_bandwidth, memory_bandwidth, native_memory_bandwidth):
-    """Memory bandwidth of the device with as many stacks of the stated memory, derated as its own."""
-    return native_hbm_bandwidth * memory_bandwidth / native_memory_bandwidth
-
-
-@_made_again("hbm_capacity", "byte")
-def hbm_capacity_made_again(native_hbm_capacity, memory_capacity, native_memory_capacity):
-    """Memory of the device with as many stacks of the stated memory."""
-    return native_hbm_capacity * memory_capacity / native_memory_capacity
+    return alternative(of=name, by="device_basis", label="device", unit=unit, source="kundu2024")
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

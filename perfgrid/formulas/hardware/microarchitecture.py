@@ -10,9 +10,10 @@ Efficiencies, tiles and the composition of a core are those of the study's devic
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import bind
 from perfgrid.formulas.axes import INNER, at, table, total
 
-from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
+from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, over, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 INTERFACES = ("memory", "scale_up", "scale_out")
@@ -133,7 +134,7 @@ def component_power(budget_power, power_split):
 
 @formula(unit="FLOP", source="ardalani2022deepflow")
 def fabricated_matrix_operations(component_area, matrix_unit_transistors, logic_density):
-    """16-bit operations a clock of all matrix units on the dies."""
+    """16-bit operations a clock of all matrix units on the dies: area · density / transistors of one operation."""
     return at(component_area, component="matrix") * logic_density / matrix_unit_transistors
 
 
@@ -158,12 +159,6 @@ def nominal_compute_power(
     return budget_matrix_operations * nominal_clock * energy * matrix_efficiency
 
 
-@formula(unit="1", source="ardalani2022deepflow")
-def compute_power_share(component_power, nominal_compute_power):
-    """Power budget of the matrix units over their power at the nominal clock."""
-    return at(component_power, component="matrix") / nominal_compute_power
-
-
 @formula(unit="1", source="irds2022moore")
 def relative_threshold(threshold_voltage, supply_voltage):
     """Threshold voltage over the nominal supply voltage."""
@@ -171,9 +166,10 @@ def relative_threshold(threshold_voltage, supply_voltage):
 
 
 @formula(unit="Hz", source="ardalani2022deepflow")
-def powered_clock(compute_power_share, nominal_clock, relative_threshold):
-    """Clock at which the matrix units draw their share of the power."""
-    return nominal_clock * clock_at_power(compute_power_share, relative_threshold)
+def powered_clock(component_power, nominal_compute_power, nominal_clock, relative_threshold):
+    """Clock at which the matrix units draw their share of the power, by `clock_at_power`."""
+    power = at(component_power, component="matrix") / nominal_compute_power
+    return nominal_clock * clock_at_power(power, relative_threshold)
 
 
 @formula(unit="Hz", source="ardalani2022deepflow")
@@ -207,22 +203,10 @@ def native_half_precision_rate(native_peak_bf16_rate, native_peak_fp16_rate):
     return xp.maximum(native_peak_bf16_rate, native_peak_fp16_rate)
 
 
-@_from_budget("RATE", "FLOP/s", MATRIX_RATES)
-def RATE_from_budget(budget_matrix_rate, native_RATE, native_half_precision_rate):
-    """RATE: as many operations for each 16-bit one as the units of the study's device have."""
-    return budget_matrix_rate * native_RATE / native_half_precision_rate
-
-
 @_from_budget("vector_rate", "FLOP/s")
 def vector_rate_from_budget(budget_vector_operations, clock_frequency):
     """Rate of the vector units."""
     return budget_vector_operations * clock_frequency
-
-
-@_from_budget("RATE", "FLOP/s", VECTOR_RATES)
-def RATE_of_vector_units(vector_rate, native_RATE, native_vector_rate):
-    """RATE: as many operations for each one of the vector units as in the study's device."""
-    return vector_rate * native_RATE / native_vector_rate
 
 
 @_from_budget("cores", "1")
@@ -262,12 +246,6 @@ def shared_memory_size_from_budget(component_memory, fabricated_cores):
 def l2_size_from_budget(component_memory, enabled_share):
     """Last-level cache, as far as enabled."""
     return at(component_memory, component="l2") * enabled_share
-
-
-@_from_budget("LEVEL", "byte/s", LEVELS)
-def LEVEL_from_budget(native_LEVEL, budget_matrix_rate, native_half_precision_rate):
-    """LEVEL: as many bytes for each operation as in the study's device."""
-    return native_LEVEL * budget_matrix_rate / native_half_precision_rate
 
 
 # ---- memory stacks and links ----------------------------------------------------------------------------------------
@@ -317,26 +295,26 @@ def _links(tier, area, edge, link_area, link_edge, analog_density):
 
 @_from_budget("scale_up_ports", "1")
 def scale_up_ports_from_budget(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
-    """Scale-up links whose interfaces fit the area and the edge."""
+    """Scale-up links that fit: floor(min(area / area of one interface, edge / edge of one))."""
     return _links("scale_up", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
 
 
 @formula(unit="1", source="ardalani2022deepflow")
 def scale_out_ports(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
-    """Network ports whose interfaces fit the area and the edge."""
+    """Network ports that fit: floor(min(area / area of one interface, edge / edge of one))."""
     return _links("scale_out", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
 
 
 @_from_budget("scale_up_bandwidth", "byte/s")
 def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_bandwidth, component_power, scale_up_byte_energy):
-    """Bandwidth of all scale-up links, limited by their power."""
+    """Bandwidth of all scale-up links: min(links · rate, power / energy per byte)."""
     power, rate = at(component_power, component="scale_up"), at(budget_link_bandwidth, tier="scale_up")
     return limited_rate(scale_up_ports, rate, power, scale_up_byte_energy)
 
 
 @_from_budget("scale_out_bandwidth", "byte/s")
 def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_bandwidth, component_power, scale_out_byte_energy):
-    """Bandwidth of all network ports, limited by their power."""
+    """Bandwidth of all network ports: min(ports · rate, power / energy per byte)."""
     power, rate = at(component_power, component="scale_out"), at(budget_link_bandwidth, tier="scale_out")
     return limited_rate(scale_out_ports, rate, power, scale_out_byte_energy)
 
@@ -394,3 +372,19 @@ def budget_fits_field(budget_area, budget_dies, budget_d2d_overhead, field_area)
     """One exposure covers one compute die."""
     interfaces = xp.where(budget_dies > 1, budget_d2d_overhead, 0.0)
     return budget_area / budget_dies * (1 + interfaces) <= field_area
+
+
+FORMULAS = tuple(  # as many for each 16-bit operation, or each one of the vector units, as in the study's device
+    entry
+    for name, own, native, unit, family in (
+        ("RATE_from_budget", "budget_matrix_rate", "native_half_precision_rate", "FLOP/s", MATRIX_RATES),
+        ("RATE_of_vector_units", "vector_rate", "native_vector_rate", "FLOP/s", VECTOR_RATES),
+        ("RATE_from_budget", "budget_matrix_rate", "native_half_precision_rate", "byte/s", {"RATE": LEVELS["LEVEL"]}),
+    )
+    for entry in bind(
+        *(over, name, f"native_RATE {own} {native}", unit, "ardalani2022deepflow"),
+        "RATE: as many for each operation as in the study's device.",
+        of=("RATE", "device_basis", "budget"),
+        family=family,
+    )
+)

@@ -25,13 +25,13 @@ def boost(power_limit, other_power, on_chip_power, highest):
 
 @formula(unit="W", source="kandiah2021accelwattch")
 def static_power(thermal_design_power, static_fraction):
-    """Power of one working device beside its events: leakage, clocks, memory refresh, links kept up."""
+    """Power of one working device beside its events, a part of its limit: leakage, clocks, refresh, links kept up."""
     return thermal_design_power * static_fraction
 
 
 @formula(unit="W", source="stas2025ml")
 def idle_power(thermal_design_power, idle_fraction, static_fraction):
-    """Power of one device that waits for its host: most clocks stand still."""
+    """Power of one device that waits for its host, most clocks standing still: at most the static part of its limit."""
     return thermal_design_power * xp.minimum(idle_fraction, static_fraction)
 
 

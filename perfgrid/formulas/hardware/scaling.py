@@ -5,8 +5,8 @@ scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values i
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label, positive
 
 from .device import UNQUANTISED
 
@@ -25,7 +25,12 @@ NAMES = tuple(RECIPES)
 BLOCK = 128  # values of the recipe "block" that share a scale
 PROMOTION = 5.5  # vector instructions for the sum of a block: with them 1550 TFLOP/s, the most of DeepGEMM on H800
 
-FORMULAS = by_label(
+SERVES = positive(
+    *("scaling_serves_format", "scaling_fits", "rouhani2023mx"),
+    "The format of the study is scaled in a way that exists for it.",
+    "this scaling does not exist for the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
+)
+FORMULAS = SERVES + by_label(
     "precision",
     {
         "usual_scaling": ("1", "micikevicius2022fp8", "Number of the usual scaling of the format."),
@@ -41,7 +46,27 @@ FORMULAS = by_label(
 
 def of_recipe(recipe, column):
     """The entry of a recipe, given by its number, in a column of `RECIPES`."""
-    return sum(xp.where(recipe == number, row[column], 0.0) for number, row in enumerate(RECIPES.values()))
+    entries = (row[column] for row in RECIPES.values())
+    return sum(xp.where(recipe == number, entry, 0.0) for number, entry in enumerate(entries) if entry)
+
+
+def converted_copies(recipe):
+    """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.
+
+    One with a scale for all; two where scales lie along rows for one product and along columns for the other, output
+    gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
+    Source: nvidia2026telinear.
+    """
+    return of_recipe(recipe, 3)
+
+
+def promoted_rate(recipe, vector_rate):
+    """Largest rate of products whose sums over blocks of 128 are scaled and added up by vector units.
+
+    128 multiply-adds of the matrix units take i vector instructions: r = 256·(vector rate/2)/i. Matrix units that take
+    scales themselves (MX, NVFP4) are not limited. Source: deepseek2024v3; i by deepseek2025deepgemm.
+    """
+    return xp.where(recipe == NAMES.index("block"), 2 * BLOCK * (vector_rate / 2) / PROMOTION, 1e30)
 
 
 # ---- which recipe ---------------------------------------------------------------------------------------------------
@@ -62,31 +87,18 @@ def scale_size(scaling_recipe, fp8_element_size):
     return of_recipe(scaling_recipe, 0) * fp8_element_size
 
 
-@formula(unit="FLOP/s", source="deepseek2024v3, deepseek2025deepgemm")
-def promoted_rate(scaling_recipe, vector_rate):
-    """Largest rate of products whose sums over blocks of 128 are scaled and added up by vector units.
-
-    128 multiply-adds of the matrix units take so many vector instructions: r = 256·(vector rate/2)/i. Matrix units that
-    take scales themselves (MX, NVFP4) are not limited.
+@formula(unit="FLOP/s", source="stas2025ml")
+def matrix_rate(usable_peak_rate, reached_fraction, scaling_recipe, vector_rate):
+    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction, or less where
+    vector units add up what blocks give.
     """
-    blocks = scaling_recipe == NAMES.index("block")
-    return xp.where(blocks, 2 * BLOCK * (vector_rate / 2) / PROMOTION, 1e30)
+    return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate(scaling_recipe, vector_rate))
 
 
 @formula(unit="1", source="nvidia2025nvfp4")
 def scaling_reads(scaling_recipe):
     """Times that the conversion of an operand reads it."""
     return of_recipe(scaling_recipe, 1)
-
-
-@formula(unit="1", source="nvidia2026telinear")
-def converted_copies(scaling_recipe):
-    """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.
-
-    One with a scale for all; two where scales lie along rows for one product and along columns for the other, output
-    gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
-    """
-    return of_recipe(scaling_recipe, 3)
 
 
 @alternative(of="scaling_fits", by="precision", label="fp8", unit="1", source="rouhani2023mx")
@@ -99,12 +111,3 @@ def fp8_scaling_fits(scaling_recipe):
 def fp4_scaling_fits(scaling_recipe):
     """1 where the scaling serves the format: 4 bits need scales for small blocks, MX or NVFP4."""
     return xp.where(scaling_recipe >= NAMES.index("mx"), 1.0, 0.0)
-
-
-@constraint(
-    reason="this scaling does not exist for the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
-    source="rouhani2023mx",
-)
-def scaling_serves_format(scaling_fits):
-    """The format of the study is scaled in a way that exists for it."""
-    return scaling_fits > 0

@@ -113,19 +113,19 @@ def unit_ratio_of_power(clock_ratio, operation_energy_ratio):
 
 @formula(unit="1", source="ardalani2022deepflow")
 def die_area_ratio(unit_ratio, circuit_area_ratio):
-    """Area of the compute dies over that of the device at its own node."""
+    """Area of the compute dies over that at the own node: units · area of a circuit."""
     return unit_ratio * circuit_area_ratio
 
 
 @formula(unit="1", source="ardalani2022deepflow")
 def throughput_ratio(unit_ratio, clock_ratio):
-    """Rate of operations over that of the device at its own node."""
+    """Rate of operations over that at the own node: units · clock."""
     return unit_ratio * clock_ratio
 
 
 @formula(unit="1", source="ardalani2022deepflow")
 def compute_power_ratio(throughput_ratio, operation_energy_ratio):
-    """Power of the compute dies at full rate over that of the device at its own node."""
+    """Power of the compute dies at full rate over that at the own node: operations per second · energy of one."""
     return throughput_ratio * operation_energy_ratio
 
 

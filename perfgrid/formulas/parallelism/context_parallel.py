@@ -17,17 +17,20 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
-from perfgrid.formulas.collectives.placement import outermost
+from perfgrid.formulas.collectives.nccl import PEERS, transfer_time
 from perfgrid.formulas.kernels.flash import partial_share
 from perfgrid.formulas.mixer_kinds import ALL
 
 from .tensor_parallel import exposed_time, with_cores_taken
 
-RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values
-
 FORMULAS = (
+    *bind(
+        *(transfer_time, "ring_library_transfer_time", f"ring_message sequence_split_tier_ranks {PEERS}", "s"),
+        *("liu2023ring", "Time of one point-to-point transfer to the next rank of a ring, by phase."),
+        of=("ring_transfer_time", "library", "nccl"),
+    ),
     *synonyms(
         {
             f"{group}_longest_call_time": (
@@ -50,16 +53,21 @@ FORMULAS = (
                 *("s", "liu2023ring"),
                 "Time that attention of one layer waits for keys and values, by phase: what a ring does not hide.",
             ),
+            "head_wait": ("s", "jacobs2023ulysses", "Mean time of the four all-to-alls of heads in a pass of a layer."),
             "cp_memory": (
                 *("byte", "jacobs2023ulysses"),
                 "Buffers of context parallelism while attention runs.",
             ),
+            "cp_tier_time": (
+                *("s", "rashidi2020astrasim"),
+                "Time for which context parallelism of a layer keeps each tier busy, hidden or not, by tier.",
+            ),
         },
         {
-            "ring": (1, "sequence_split", "ring_wait", None),
-            "hybrid": (None, "sequence_split", "ring_wait", None),
-            "all_gather": (1, 1, None, None),
-            "ulysses": ("cp", 1, 0, "exchanged_activations"),
+            "ring": (1, "sequence_split", "ring_wait", 0, None, "ring_tier_time"),
+            "hybrid": (None, "sequence_split", "ring_wait", "head_exchange_time", None, None),
+            "all_gather": (1, 1, None, 0, None, None),
+            "ulysses": ("cp", 1, 0, "head_exchange_time", "exchanged_activations", "head_tier_time"),
         },
     ),
 )
@@ -71,8 +79,8 @@ def dense_cp_message(key_value_tensor):
     return 1.0 * key_value_tensor
 
 
-def _by_method(of, label, unit, source, family=None):
-    return alternative(of=of, by="cp_method", label=label, unit=unit, source=source, family=family)
+def _by_method(of, label, unit, source):
+    return alternative(of=of, by="cp_method", label=label, unit=unit, source=source)
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -142,32 +150,23 @@ def sequence_split_stride(tp, head_split):
     return tp * head_split
 
 
-@alternative(of="ring_transfer_time", by="library", label="nccl", unit="s", source="liu2023ring")
-def ring_library_transfer_time(
-    ring_message, sequence_split_tier_ranks, collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth
+@formula(unit="s", source="liu2023ring")
+def ring_wait(
+    ring_transfer_time,
+    ring_passes,
+    flash_time,
+    unfused,
+    cp_overlap,
+    communication_core_share,
+    returned_key_gradients,
 ):
-    """Time of one point-to-point transfer to the next rank of a ring, by phase.
-
-    That of the slowest: latency + message/bandwidth across the outermost tier of the ring.
-    """
-    latency = collective_launch_latency + outermost(tier_transfer_latency, sequence_split_tier_ranks)
-    return latency + ring_message / outermost(tier_peer_bandwidth, sequence_split_tier_ranks)
-
-
-@formula(unit="s", source="liu2023ring")
-def ring_hiding_time(flash_time, unfused, cp_overlap):
-    """Time of the fused kernel behind which the transfers of a ring hide, by phase."""
-    return cp_overlap * (1 - unfused) * total(flash_time, "resource")
-
-
-@formula(unit="s", source="liu2023ring")
-def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share, returned_key_gradients):
     """Time that the passes of one layer wait for keys and values (and their gradients), by phase.
 
-    Gradients that the last pass still adds to are then sent once more, beside nothing: the part of a backward transfer
-    beyond keys and values.
+    Transfers run beside the fused kernel. Gradients that the last pass still adds to are then sent once more, beside
+    nothing: the part of a backward transfer beyond keys and values.
     """
-    exposed = exposed_in_ring(ring_passes, ring_transfer_time, ring_hiding_time)
+    hidden_behind = cp_overlap * (1 - unfused) * total(flash_time, "resource")
+    exposed = exposed_in_ring(ring_passes, ring_transfer_time, hidden_behind)
     wait = with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
     returned = xp.where(returned_key_gradients & (ring_passes > 1), only("phase", "input_gradient"), 0.0)
     return wait + returned * (ring_transfer_time - at(ring_transfer_time, phase="forward"))
@@ -206,49 +205,35 @@ def exchanged_activations(
     return xp.where(head_split > 1, microbatch_tokens * width * activation_size, 0.0)
 
 
-@formula(unit="byte", source="jacobs2023ulysses")
-def head_split_message(exchanged_activations):
-    """Mean message of the four all-to-alls of one layer's forward (equally: backward) pass."""
-    return exchanged_activations / 4
-
-
 # ---- exposed time ---------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="jacobs2023ulysses")
-def attention_wait(key_wait, head_exchange_time, head_split):
-    """Exposed context-parallel communication of one layer, nothing recomputed, by phase.
-
-    The wait for keys and values, and four all-to-alls forward and four backward where heads are split.
-    """
-    exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
-    return key_wait + exchanges * table("phase", forward=1.0, input_gradient=1.0, weight_gradient=0.0)
+@formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
+def layer_forward_exposed_cp_time(key_wait, head_wait, cp):
+    """Exposed context-parallel communication of one layer's forward pass: waits for keys, and four all-to-alls."""
+    return xp.where(cp > 1, at(key_wait, phase="forward") + 4 * head_wait, 0.0)
 
 
-@formula(unit="s", source="grattafiori2024llama3")
-def layer_forward_exposed_cp_time(attention_wait, cp):
-    """Exposed context-parallel communication of one layer's forward pass."""
-    return xp.where(cp > 1, at(attention_wait, phase="forward"), 0.0)
-
-
-@formula(unit="s", source="grattafiori2024llama3")
-def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_time, layer_recomputed):
+@formula(unit="s", source="grattafiori2024llama3, jacobs2023ulysses")
+def layer_backward_exposed_cp_time(key_wait, head_wait, cp, layer_forward_exposed_cp_time, layer_recomputed):
     """Exposed context-parallel communication of one layer's backward pass, with that of recomputed forward passes."""
-    own = xp.where(cp > 1, at(attention_wait, phase="input_gradient"), 0.0)
+    own = xp.where(cp > 1, at(key_wait, phase="input_gradient") + 4 * head_wait, 0.0)
     return own + layer_recomputed * layer_forward_exposed_cp_time
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_by_method("cp_memory", "METHOD", "byte", "fang2024usp", {"METHOD": ("hybrid",)})
-@_by_method("cp_memory", "METHOD", "byte", "liu2023ring", {"METHOD": ("ring",)})
-def METHOD_cp_memory(exchanged_activations, ring_message, sequence_split):
-    """Working space of context parallelism: the buffers of the ring, and those of all-to-alls where heads are split.
+@_by_method("cp_memory", "ring", "byte", "liu2023ring")
+def ring_cp_memory(ring_message, sequence_split):
+    """Working space of a ring: two buffers each for keys with values and for their gradients."""
+    return xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
 
-    A ring has two buffers each for keys with values and for their gradients.
-    """
-    return exchanged_activations + xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+
+@_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
+def hybrid_cp_memory(exchanged_activations, ring_cp_memory):
+    """Working space of all-to-alls of heads, and of the rings between their groups."""
+    return exchanged_activations + ring_cp_memory
 
 
 @_by_method("cp_memory", "all_gather", "byte", "grattafiori2024llama3")
@@ -299,7 +284,7 @@ def GROUP_bytes(microbatches, slowest_stage_kind_layers, slowest_stage_heads, mt
     return microbatches * of_kinds(layers, layer_GROUP_bytes)
 
 
-# ---- constraints -----------------------------------------------------------------------------------------------------
+# ---- constraints ----------------------------------------------------------------------------------------------------
 
 
 @constraint(reason="twice the context-parallel ranks must divide the sequence", source="nvidia2026bridge")

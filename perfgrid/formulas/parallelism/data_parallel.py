@@ -34,15 +34,20 @@ FORMULAS = synonyms(
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def exposed_in_buckets(communication, buckets, chunks, following, stage_pass):
-    """What is left of buckets that are sent while a device passes once through its stage.
+def hidden_in_buckets(buckets, chunks, following, stage_pass):
+    """Communication of b buckets that hides while a device passes once through its stage: of the last chunk, of all.
 
     With v chunks min(p, m) microbatches (``following``) pass through each chunk before the next: all chunks but the
-    last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one. One bucket always stays.
+    last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one: 1/v of the first result.
     """
-    hidden = stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
-    last_chunk = (communication - stage_pass * (1 - chunks / buckets)) / chunks
-    return xp.maximum(communication / buckets, xp.maximum(last_chunk, communication - hidden))
+    return stage_pass * (1 - chunks / buckets), stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
+
+
+def exposed_in_buckets(communication, buckets, chunks, hidden):
+    """What is left of buckets beside a pass: one always stays (`exposed_in_parts`), of the last chunk or of all."""
+    of_last_chunk, of_all = hidden
+    last_chunk = xp.maximum(communication / buckets, (communication - of_last_chunk) / chunks)
+    return xp.maximum(last_chunk, communication - of_all)
 
 
 def expected_largest(n):
@@ -190,9 +195,11 @@ def exposed_reduction_time(
     """
     hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_hiding_time * reduction_pace)
     inside = dp_scattering_time + regathered * dp_gathering_time
-    pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
-    exposed = exposed_in_buckets(inside, *pipeline)
-    exposed_with_replicas = exposed_in_buckets(inside + shard_replica_reduction_time, *pipeline)
+    hidden = hidden_in_buckets(dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
+    exposed, exposed_with_replicas = (
+        exposed_in_buckets(sent, dp_buckets, overlapping_chunks, hidden)
+        for sent in (inside, inside + shard_replica_reduction_time)
+    )
     waited = (reduction_passes - replica_passes) * exposed + replica_passes * exposed_with_replicas
     communication = reduction_passes * inside + replica_passes * shard_replica_reduction_time
     return with_cores_taken(waited, communication, communication_core_share * (dp_overlap > 0))
@@ -217,8 +224,8 @@ def exposed_gathering_time(
     Valid for buckets of equal size before layers of equal length.
     """
     hidden = parameter_overlap * of_kinds(first_stage_kind_layers, layer_forward_hiding_time * gathering_pace)
-    following = xp.minimum(pp, microbatches)
-    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
+    hidden = hidden_in_buckets(dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
+    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, hidden)
     taken = communication_core_share * (parameter_overlap > 0)
     return gathering_passes * with_cores_taken(exposed, dp_gathering_time, taken)
 
@@ -282,7 +289,7 @@ def dp_bytes(
     weight_gatherings,
     expert_replica_bytes,
 ):
-    """Bytes that one device sends to data-parallel ranks in one step, rings assumed.
+    """Bytes that one device sends to data-parallel ranks in one step. Valid for bandwidth-optimal algorithms.
 
     With q ranks in a sharding group and r replicas of it: (q - 1)/q of the gradients in every reduce-scatter and of
     the weights in every all-gather, 2(r - 1)/r of a shard of the gradients in every all-reduce.

@@ -19,11 +19,11 @@ from math import comb
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
+from perfgrid.formulas.collectives.exchange import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_time, with_cores_taken
 
-ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGES = {"EXCHANGE": ("dispatch", "combine")}
 
 
@@ -57,6 +57,20 @@ def left_of_exchange(waiting, hidden_behind, core_share):
     """Part of an exchange that is waited for beside kernels, with what they lose of their cores."""
     left = with_cores_taken(exposed_time(waiting, hidden_behind), waiting, core_share)
     return left / xp.where(waiting > 0, waiting, 1e10)
+
+
+def lone_kernels(layer_busy_time, shared_hiding_time, kind_has_experts):
+    """Kernel time of one layer and a microbatch, without kernels that run beside an exchange of their own."""
+    return total(layer_busy_time, "resource") - kind_has_experts * total(shared_hiding_time, "phase")
+
+
+def slowed_by_cores(layer_busy_time, core_share):
+    """Time by which kernels of one layer slow down where an exchange has cores of its own throughout.
+
+    x/(1 - x) of their time for the share x of the cores. Kernels bound by device memory or launches are not slowed.
+    """
+    on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
+    return core_share / xp.maximum(1 - core_share, 0.01) * on_cores
 
 
 # ---- what one rank sends --------------------------------------------------------------------------------------------
@@ -102,12 +116,6 @@ def ep_messages(token_dispatch, ep, ep_tier_ranks):
     return table("tier", scale_up=inside - 1, scale_out=outside)
 
 
-@formula(unit="1", source="hwang2023tutel")
-def ep_tiers_together(token_dispatch):
-    """1 where an exchange uses both tiers at the same time, 0 where one after the other."""
-    return xp.where(token_dispatch == TWO_PHASE, 0.0, 1.0)
-
-
 @formula(unit="byte", source="deepseek2025deepep", family=EXCHANGES)
 def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, expert_width, EXCHANGE_size, activation_size):
     """Bytes that the busiest rank moves in one EXCHANGE, by tier: copies·tokens·load·h·(bytes per element).
@@ -126,15 +134,6 @@ def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, expert_width,
 def etp_message(rank_expert_rows, expert_width, activation_size):
     """Rows of one microbatch that ranks with parts of the same experts gather before and reduce-scatter after them."""
     return rank_expert_rows * expert_width * activation_size
-
-
-@formula(unit="s", source="liu2025folding")
-def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
-    """Communication of one pass through a layer with experts: dispatch, combine, and gather and scatter of its rows.
-
-    The same forward and, with gradients, backward.
-    """
-    return ep_dispatch_time + ep_combine_time + 2 * etp_gather_time
 
 
 @formula(unit="s", source="nvidia2026moe")
@@ -162,33 +161,18 @@ def layer_backward_expert_wait(
     )
 
 
-@formula(unit="s", source="deepseek2024v3")
-def lone_kernel_time(layer_busy_time, shared_hiding_time, kind_has_experts):
-    """Kernel time of one layer and a microbatch, without kernels that run beside an exchange of their own."""
-    return total(layer_busy_time, "resource") - kind_has_experts * total(shared_hiding_time, "phase")
-
-
-@formula(unit="s", source="deepseek2024v3")
-def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
-    """Time by which kernels of one layer slow down in pairs whose exchanges have cores of their own throughout.
-
-    x/(1 - x) of their time for the share x of the cores. Kernels bound by device memory or launches are not slowed.
-    """
-    on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
-    slower = communication_core_share / xp.maximum(1 - communication_core_share, 0.01)
-    return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
-
-
 @formula(unit="1", source="deepseek2024v3")
 def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
-    lone_kernel_time,
+    layer_busy_time,
+    shared_hiding_time,
+    kind_has_experts,
     ep_overlap,
     paired_ep_overlap,
     ep_overlap_by_schedule,
     communication_core_share,
-    dedicated_core_time,
+    dedicated_cores,
 ):
     """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
 
@@ -198,17 +182,21 @@ def exposed_expert_share(
     """
     hiding = xp.maximum(ep_overlap, paired_ep_overlap * ep_overlap_by_schedule)  # part of the kernels
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    slowed = lone_kernel_time + dedicated_core_time
-    set_aside = exposed_time(waiting, hiding * slowed) + dedicated_core_time
-    at_times = left_of_exchange(waiting, hiding * lone_kernel_time, communication_core_share)
-    return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
+    kernels = lone_kernels(layer_busy_time, shared_hiding_time, kind_has_experts)
+    slower = slowed_by_cores(layer_busy_time, communication_core_share)
+    slower = xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower
+    set_aside = exposed_time(waiting, hiding * (kernels + slower)) + slower
+    at_times = left_of_exchange(waiting, hiding * kernels, communication_core_share)
+    return xp.where(slower > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
 
 
 @formula(unit="s", source="deepseek2024v3")
 def unpaired_ep_time(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
-    lone_kernel_time,
+    layer_busy_time,
+    shared_hiding_time,
+    kind_has_experts,
     ep_overlap,
     communication_core_share,
     exposed_expert_share,
@@ -219,7 +207,8 @@ def unpaired_ep_time(
     itself.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    alone = left_of_exchange(waiting, ep_overlap * lone_kernel_time, communication_core_share)
+    kernels = lone_kernels(layer_busy_time, shared_hiding_time, kind_has_experts)
+    alone = left_of_exchange(waiting, ep_overlap * kernels, communication_core_share)
     return waiting * xp.maximum(alone - exposed_expert_share, 0.0) / 2
 
 

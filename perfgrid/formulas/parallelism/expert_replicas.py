@@ -55,7 +55,11 @@ def expert_replica_bytes(
     weight_gatherings,
     zero,
 ):
-    """Bytes that one device sends in one step for gradients and weights of routed experts, rings assumed."""
+    """Bytes that one device sends in one step for gradients and weights of routed experts, as `dp_bytes`.
+
+    With n replicas (n - 1)/n of the gradients in every reduce-scatter and of the weights in every all-gather, or twice
+    that in an all-reduce. Valid for rings and other bandwidth-optimal algorithms.
+    """
     sharded = reduction_passes * expert_replica_message + weight_gatherings * expert_shard_message
     moved = xp.where(zero >= 1, sharded, 2 * expert_replica_message)
     return gathered_share(expert_replica) * expert_reductions * moved

@@ -16,7 +16,7 @@ it. The groups are a family; beside those of the two orders:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonyms
-from perfgrid.engine.graph.tables import bind, by_label, constants
+from perfgrid.engine.graph.tables import bind, by_label, constants, positive
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 from perfgrid.formulas.transformer.parameters import LAID_OUT
@@ -81,6 +81,27 @@ FORMULAS = (
             )
         },
         {"tp-cp-dp-pp": (1,)},
+    ),
+    *positive(
+        *("GROUP_fills_tiers", "GROUP_fills", "narayanan2021"),
+        "The GROUP group fills whole domains of every tier that it touches.",
+        "the GROUP ranks do not fill the domains of the fabric evenly",
+        family=CHECKED,
+    ),
+    *positive(
+        *("stages_fill_tiers", "stages_placed", "narayanan2021"),
+        "The pipeline stages fill whole domains of every tier that they touch.",
+        "the pipeline stages do not fill the domains of the fabric evenly",
+    ),
+    *positive(
+        *("experts_adjoin", "experts_inside", "grattafiori2024llama3"),
+        "The experts of one copy lie on neighbouring ranks.",
+        "in the rank order tp-cp-pp-dp etp x ep must divide tp x cp: choose tp-cp-dp-pp",
+    ),
+    *positive(
+        *("replicas_at_one_distance", "one_distance", "narayanan2021"),
+        "The ranks that hold the same weights have a schedule on the fabric.",
+        "on ideal fabrics ranks with the same weights must be evenly spaced: choose the rank order tp-cp-dp-pp",
     ),
 )
 
@@ -246,14 +267,6 @@ def GROUP_fills_domains(GROUP_tier_ranks):
 
 
 @constraint(
-    reason="the GROUP ranks do not fill the domains of the fabric evenly", source="narayanan2021", family=CHECKED
-)
-def GROUP_fills_tiers(GROUP_fills):
-    """The GROUP group fills whole domains of every tier that it touches."""
-    return GROUP_fills > 0
-
-
-@constraint(
     reason="the GROUP ranks do not fill the domains of the fabric evenly",
     source="narayanan2021",
     family=EXPERTS_CHECKED,
@@ -261,12 +274,6 @@ def GROUP_fills_tiers(GROUP_fills):
 def GROUP_fills_tiers_of_experts(GROUP_fills, experts):
     """The GROUP group of a mixture of experts fills whole domains of every tier that it touches."""
     return (experts == 0) | (GROUP_fills > 0)
-
-
-@constraint(reason="the pipeline stages do not fill the domains of the fabric evenly", source="narayanan2021")
-def stages_fill_tiers(stages_placed):
-    """The pipeline stages fill whole domains of every tier that they touch."""
-    return stages_placed > 0
 
 
 @constraint(reason="tp x cp x dp x pp is not the number of devices", source="narayanan2021", workload=LAID_OUT)
@@ -297,26 +304,8 @@ def experts_inside_sequence(tp, cp, pp, etp, ep):
     return xp.where(((tp * cp) % (etp * ep) == 0) | (pp == 1), 1.0, 0.0)
 
 
-@constraint(
-    reason="in the rank order tp-cp-pp-dp etp x ep must divide tp x cp: choose tp-cp-dp-pp",
-    source="grattafiori2024llama3",
-)
-def experts_adjoin(experts_inside):
-    """The experts of one copy lie on neighbouring ranks."""
-    return experts_inside > 0
-
-
 @alternative(of="one_distance", by="library", label="ideal", unit="1", source="narayanan2021")
 def same_distance(tp, cp, dp, dp_stride, replica, expert_replica, etp, ep):
     """1 where all ranks with the same weights lie at one distance, as the schedules of ideal fabrics assume."""
     around = (dp > 1) & (dp_stride > tp * cp)
     return xp.where(around & ((cp > 1) | (etp * ep < tp * cp)), 0.0, 1.0)
-
-
-@constraint(
-    reason="on ideal fabrics ranks with the same weights must be evenly spaced: choose the rank order tp-cp-dp-pp",
-    source="narayanan2021",
-)
-def replicas_at_one_distance(one_distance):
-    """The ranks that hold the same weights have a schedule on the fabric."""
-    return one_distance > 0

@@ -96,19 +96,10 @@ def gathered_weight_size(weight_size, weight_communication_size, quantised_gathe
     return xp.where(quantised_gathering & one_scale, xp.minimum(size, operand_size), size)
 
 
-@formula(unit="byte", source="nvidia2026fp8")
-def held_weight_size(weight_size, gathered_weight_size, quantised_weights):
-    """Bytes per weight on a rank that holds whole weights: as stored, or as operands alone, in the format gathered.
-
-    Where products need 8-bit weights transposed (Hopper, input gradients), copies are taken to live for one layer.
-    """
-    return xp.where(quantised_weights, xp.minimum(weight_size, gathered_weight_size), weight_size)
-
-
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
 def SHARD_weight_size(
     weight_size,
-    held_weight_size,
+    quantised_weights,
     SHARD,
     zero,
     weights_sharded,
@@ -118,10 +109,12 @@ def SHARD_weight_size(
 ):
     """Bytes per parameter of weights whose state is spread over SHARD ranks: stored, and gathered for a whole pass.
 
-    w/q stored where weights are sharded over q ranks, otherwise w. A sharded optimizer beside whole weights adds
-    buffers for the gathering of all weights and for a shard.
+    w/q stored where weights are sharded over q ranks, otherwise w, or operands alone, in the format gathered
+    (nvidia2026fp8; transposed copies of 8-bit weights, as Hopper needs, are taken to live for one layer). A sharded
+    optimizer beside whole weights adds buffers for the gathering of all weights and for a shard.
     """
-    stored = xp.where(weights_sharded > 0, weight_size / SHARD, held_weight_size)
+    held = xp.where(quantised_weights, xp.minimum(weight_size, gathered_weight_size), weight_size)
+    stored = xp.where(weights_sharded > 0, weight_size / SHARD, held)
     whole = (kept_in_pipeline > 0) | ((zero == 2) & (weights_sharded > 0))
     buffers = (zero >= 1) & (SHARD > 1) & (weights_sharded == 0)
     gathered = xp.where(whole & (SHARD > 1) & (weights_sharded > 0), gathered_weight_size, 0.0)
@@ -163,20 +156,15 @@ def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, stat
 # ---- temporary memory -----------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="zhao2023fsdp")
-def gathered_layer_parameters(
-    kind_layers, kind_has_experts, rank_layer_parameters, rank_expert_parameters, shard, expert_shard
-):
-    """Parameters of one layer that one rank gathers from several, of the kind of layers that has most."""
-    experts = xp.where((kind_has_experts > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
-    return largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_parameters, 0.0) + experts)
-
-
 @formula(unit="byte", source="pytorch2025fsdp2")
 def gathering_memory(
-    gathered_layer_parameters,
+    kind_layers,
+    kind_has_experts,
+    rank_layer_parameters,
+    rank_expert_parameters,
     rank_head_parameters,
     shard,
+    expert_shard,
     regathered,
     weights_sharded,
     zero,
@@ -189,13 +177,15 @@ def gathering_memory(
 
     The second layer is gathered while the first one computes; the head takes the place of a layer where it is larger.
     """
-    largest = xp.maximum(gathered_layer_parameters, xp.where(shard > 1, rank_head_parameters, 0.0))
-    weights = regathered * (gathered_layer_parameters + largest) * gathered_weight_size
+    experts = xp.where((kind_has_experts > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
+    layer = largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_parameters, 0.0) + experts)
+    largest = xp.maximum(layer, xp.where(shard > 1, rank_head_parameters, 0.0))
+    weights = regathered * (layer + largest) * gathered_weight_size
     gradients = trains_weights * largest * (activation_size + reduced_gradient_size)
     return weights + xp.where((zero >= 2) & (weights_sharded > 0), gradients, 0.0)
 
 
-# ---- constraints -----------------------------------------------------------------------------------------------------
+# ---- constraints ----------------------------------------------------------------------------------------------------
 
 
 @constraint(

@@ -6,9 +6,11 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, synonyms
-from perfgrid.engine.graph.tables import constants
+from perfgrid.engine.graph.registry import alternative, formula, synonyms
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
+from perfgrid.formulas.hardware.scaling import converted_copies
 from perfgrid.formulas.transformer.layer_products import MIXER_COLUMNS, MIXER_ROWS
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
@@ -16,6 +18,24 @@ ENDS = {"PART": ("embedding", "head")}
 LOSS_REDUCTIONS = 3  # of a vocabulary-parallel cross-entropy: maximum, logit of the label, sum of exponentials
 
 FORMULAS = (
+    *by_label(
+        "precision",
+        {
+            "operand_message": ("byte", "korthikanti2022", "Operands of one microbatch that ranks gather."),
+            "operand_gathering_time": (
+                "s",
+                "korthikanti2022",
+                "Time to gather operands; 0 without sequence parallelism.",
+            ),
+            "output_gradient_gathers": ("1", "korthikanti2022", "Gathers of an output gradient."),
+            "output_gradient_gathering_time": (
+                "s",
+                "korthikanti2022",
+                "Time to gather the output gradients of a block.",
+            ),
+        },
+        {UNQUANTISED: ("tp_message", "tp_gathering_time", 1, "tp_gathering_time")},
+    ),
     *constants(
         {"attention_tp_blocks": (1.0, "1", "shoeybi2019megatron", "Communicating blocks that attention begins.")}
     ),
@@ -84,20 +104,25 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
     return microbatch_tokens * hidden_size * activation_size
 
 
-@formula(unit="byte", source="nvidia2026telinear")
-def operand_message(
-    microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, converted_copies
+def _quantised(of, unit):
+    """What operands of formats with scales need; ranks gather those of other formats as they gather activations."""
+    return alternative(of=of, by="precision", label=QUANTISED, unit=unit, source="nvidia2026telinear")
+
+
+@_quantised("operand_message", "byte")
+def LABEL_operand_message(
+    microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, scaling_recipe
 ):
     """Bytes of the operands of one microbatch that tensor-parallel ranks gather: quantised before, or activations."""
-    converted = quantised_operands & (converted_copies > 0)
+    converted = quantised_operands & (converted_copies(scaling_recipe) > 0)
     size = xp.where(converted, xp.minimum(activation_size, operand_size), activation_size)
     return microbatch_tokens * hidden_size * size
 
 
-@formula(unit="1", source="nvidia2026telinear")
-def output_gradient_gathers(quantised_operands, converted_copies):
+@_quantised("output_gradient_gathers", "1")
+def LABEL_output_gradient_gathers(quantised_operands, scaling_recipe):
     """Gathers of an output gradient: one, or one per quantised copy that its two products need."""
-    return xp.where(quantised_operands, xp.maximum(converted_copies, 1.0), 1.0)
+    return xp.where(quantised_operands, xp.maximum(converted_copies(scaling_recipe), 1.0), 1.0)
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -112,14 +137,20 @@ def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
     return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
 
 
-@formula(unit="s", source="korthikanti2022", family={"GROUP": ("tp", "operand")})
-def GROUP_gathering_time(GROUP_gather_time, sequence_parallel):
-    """Time to all-gather what sequence parallelism has scattered over the GROUP ranks; 0 without it."""
-    return xp.where(sequence_parallel, GROUP_gather_time, 0.0)
-
-
 @formula(unit="s", source="korthikanti2022")
-def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathers):
+def tp_gathering_time(tp_gather_time, sequence_parallel):
+    """Time to all-gather what sequence parallelism has scattered over the tensor-parallel ranks; 0 without it."""
+    return xp.where(sequence_parallel, tp_gather_time, 0.0)
+
+
+@_quantised("operand_gathering_time", "s")
+def LABEL_operand_gathering_time(operand_gather_time, sequence_parallel):
+    """Time to all-gather operands that sequence parallelism has scattered; 0 without it."""
+    return xp.where(sequence_parallel, operand_gather_time, 0.0)
+
+
+@_quantised("output_gradient_gathering_time", "s")
+def LABEL_output_gradient_gathering_time(operand_gathering_time, output_gradient_gathers):
     """Time to gather the output gradients of the row-parallel products of a block."""
     return operand_gathering_time * output_gradient_gathers
 
@@ -176,28 +207,34 @@ def tp_ring_share(tp_ring_overlap, sequence_parallel):
 # ---- exposed time ---------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="korthikanti2022", family=BLOCKS)
-def BLOCK_forward_exposed_tp_time(
-    BLOCK_tp_blocks,
+@formula(unit="s", source="korthikanti2022")
+def layer_forward_exposed_tp_time(
+    ffn_tp_blocks,
     tp,
-    BLOCK_gathering_time,
+    attention_gathering_time,
+    operand_gathering_time,
     tp_reduction_time,
     tp_ring_share,
-    BLOCK_column_time,
-    BLOCK_row_time,
+    attention_column_time,
+    attention_row_time,
+    ffn_column_time,
+    ffn_row_time,
     communication_core_share,
 ):
-    """Tensor-parallel communication of the BLOCK block's forward pass that is not hidden.
+    """Tensor-parallel communication of one layer's forward pass that is not hidden.
 
-    Its input is gathered for the column-parallel product, the result of the row-parallel one is reduced: part by part
-    beside these products where collectives are decomposed into rings, otherwise before and after them.
+    The input of a block is gathered for the column-parallel product, the result of the row-parallel one is reduced:
+    part by part beside these products where collectives are decomposed into rings, otherwise before and after them.
     """
-    columns = tp_ring_share * at(BLOCK_column_time, phase="forward")
-    rows = tp_ring_share * at(BLOCK_row_time, phase="forward")
-    gathering = exposed_in_parts(BLOCK_gathering_time, tp, columns)
-    exposed = gathering + exposed_in_parts(tp_reduction_time, tp, rows)
-    communication = BLOCK_gathering_time + tp_reduction_time
-    return BLOCK_tp_blocks * with_cores_taken(exposed, communication, communication_core_share)
+
+    def exposed(gathering, columns, rows):
+        beside = (tp_ring_share * at(time, phase="forward") for time in (columns, rows))
+        calls = (gathering, tp_reduction_time)
+        left = sum(exposed_in_parts(call, tp, work) for call, work in zip(calls, beside, strict=True))
+        return with_cores_taken(left, sum(calls), communication_core_share)
+
+    ffn = exposed(operand_gathering_time, ffn_column_time, ffn_row_time)
+    return exposed(attention_gathering_time, attention_column_time, attention_row_time) + ffn_tp_blocks * ffn
 
 
 @formula(unit="s", source="korthikanti2022", family=BLOCKS)
@@ -228,12 +265,6 @@ def BLOCK_backward_exposed_tp_time(
     )
     communication = output_gradient_gathering_time + BLOCK_gathering_time + BLOCK_reduction_time
     return BLOCK_tp_blocks * with_cores_taken(exposed, communication, communication_core_share)
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_forward_exposed_tp_time(attention_forward_exposed_tp_time, ffn_forward_exposed_tp_time):
-    """Exposed tensor-parallel communication of one layer's forward pass."""
-    return attention_forward_exposed_tp_time + ffn_forward_exposed_tp_time
 
 
 @formula(unit="s", source="korthikanti2022")

@@ -8,9 +8,9 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import WORKLOAD, alternative, formula, synonyms
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import bind, by_label
 from perfgrid.formulas.axes import at, largest, only, table, total
-from perfgrid.formulas.collectives.nccl import chosen_time
+from perfgrid.formulas.collectives.nccl import ALL_REDUCE, all_reduce_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
@@ -28,6 +28,10 @@ FORMULAS = (
         {"collective_launch_latency": ("collective_overhead", "s", "nccl2026tuning", START)}, workload="inference"
     ),
     *by_label(WORKLOAD, {"tp_named_algorithm": ("1", "thakur2005", "Algorithm that is named.")}, {"inference": (0.0,)}),
+    *bind(
+        *(all_reduce_time, "tp_nccl_time", ALL_REDUCE.replace("GROUP", "tp"), "s", "nccl2026tuning"),
+        "Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass.",
+    ),
 )
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
@@ -65,12 +69,6 @@ def by_domain(message, tier_ranks):
 def serving_tp_message(pass_tokens, hidden_size, activation_size):
     """Partial results that the tensor-parallel ranks add up, by pass."""
     return pass_tokens * hidden_size * activation_size
-
-
-@formula(unit="s", source="nccl2026tuning")
-def tp_nccl_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth):
-    """Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass."""
-    return chosen_time(tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth, 0.5)
 
 
 @formula(unit="s", source="nvidia2024customallreduce")

@@ -6,6 +6,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, total
 
 from .batching import LOOPS, NODES
+from .iterations import UNBOUND
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -144,11 +145,8 @@ def arrivals_are_served(arrival_rate, arrival_limit):
 
 FORMULAS = by_label(
     "batch_rule",
-    {
-        "wanted_batch": ("1", "yu2022orca", "Sequences that are to run together without end."),
-        "prompted_batch": ("1", "agrawal2024sarathi", "Those for whose prompts iterations have room."),
-    },
-    {"concurrency": ("batch", "prompt_bound_batch"), ("given", "memory", "run", "clients", "rate"): (0.0, 0.0)},
+    {"prompted_batch": ("1", "agrawal2024sarathi", "Sequences without end for whose prompts iterations have room.")},
+    {"concurrency": ("prompt_bound_batch",), ("given", "memory", "run", "clients", "rate"): (UNBOUND,)},
 )
 
 
@@ -158,9 +156,9 @@ FORMULAS = by_label(
     reason="iterations have no room for the prompts of so many sequences at largest_load: fewer run",
     source="agrawal2024sarathi",
 )
-def prompts_keep_up(wanted_batch, prompted_batch, largest_load):
+def prompts_keep_up(active_clients, prompted_batch, largest_load):
     """Prompts are computed as fast as the stated number of sequences needs; beyond a load of 1 they queue for room."""
-    return wanted_batch <= largest_load * prompted_batch * (1 + 1e-6)
+    return active_clients <= largest_load * prompted_batch * (1 + 1e-6)
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")

@@ -11,7 +11,6 @@ for a message of B bytes, with one more term where the message is cut into chunk
   HyperX), `alltoall`, `hierarchy` (several tiers or levels)
 * a fabric as data, and where a group lies on it: `fabric`; loads counted on a link graph: `graphs`
 * what one tier offers: `tier_switched`, `tier_grid`; what a fabric offers: `algorithms`
-* what no schedule can beat: `bounds`
 """
 
 from .schedule import UNAVAILABLE as UNAVAILABLE

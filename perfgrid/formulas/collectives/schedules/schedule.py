@@ -35,11 +35,13 @@ class _Sums:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Coefficients(_Sums):
-    """Time of a collective as a function of its message B, in s and s/byte.
+    r"""Time of a collective as a function of its message B, in s and s/byte.
 
-    latency + inverse_bandwidth·B, plus for a message that is cut into C chunks the least over C >= 1 of
-    C·chunk_latency + chunk_inverse_bandwidth·B/C: 2·sqrt(chunk_latency·chunk_inverse_bandwidth·B) once that is more
-    than one chunk. The sum of two is both with one number of chunks. Source: thakur2005, sanders2009twotree.
+    .. math:: t = \alpha + \beta B + \min_{C \ge 1} (C \alpha_c + \beta_c B / C)
+
+    with the coefficients of the message and of a chunk. With the best number of chunks C the last term is twice the
+    root of chunk latency · chunk inverse bandwidth · B once that is more than one chunk. The sum of two is both with
+    one number of chunks. Source: thakur2005, sanders2009twotree.
     """
 
     latency: Any

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .fabric import ROUTED, SWITCHED, Place, Tier
-from .graphs import shortest_path_loads, torus_neighbours
-from .tier_switched import levels
+from perfgrid.formulas.collectives.schedules.fabric import ROUTED, SWITCHED, Place, Tier
+from perfgrid.formulas.collectives.schedules.graphs import shortest_path_loads, torus_neighbours
+from perfgrid.formulas.collectives.schedules.tier_switched import levels
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
