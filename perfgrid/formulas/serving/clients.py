@@ -95,15 +95,21 @@ def placed_sequences(largest_batch, dp):
     return xp.maximum(largest_batch, dp)
 
 
+@formula(unit="1", source="yu2022orca")
+def placed_clients(active_clients, loop_places):
+    """Clients of a closed loop that have places together."""
+    return xp.minimum(active_clients, loop_places)
+
+
 @formula(unit="1", source="kleinrock1975queueing, reiser1980mva")
-def loop_batch(active_clients, loop_places, prompt_bound_batch, dp, prompt_ratio, length_weight, equal_lengths):
+def loop_batch(placed_clients, prompt_bound_batch, dp, prompt_ratio, length_weight, equal_lengths):
     """Sequences of a closed loop that run together: of those with a place, all but those that wait for iterations.
 
     Prompts come at random, unless all answers are alike; each replica has a queue of its own.
     """
-    placed, room = xp.minimum(active_clients, loop_places), prompt_bound_batch / dp
     second = total(prompt_ratio**2 * length_weight, "length")
-    return dp * served_beside(placed / dp, room, xp.where(equal_lengths, 0.0, second / 2))
+    variation = xp.where(equal_lengths, 0.0, second / 2)
+    return dp * served_beside(placed_clients / dp, prompt_bound_batch / dp, variation)
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label=STARTED, unit="1", source="yu2022orca",
@@ -175,21 +181,21 @@ def longest(count, mean, square, cube):
 
 
 @formula(unit="1", source="yu2022orca")
-def rounds_in_step(output_variation, asked_requests, loop_batch):
+def rounds_in_step(output_variation, asked_requests, placed_clients):
     """How far the answers of the last round of a loop begin in step: those of k rounds before it vary by √k·v."""
-    rounds = xp.maximum(asked_requests / loop_batch - 1, 0.0)
+    rounds = xp.maximum(asked_requests / placed_clients - 1, 0.0)
     return xp.maximum(1 - output_variation * xp.root(3 * rounds), 0.0)
 
 
 @formula(unit="1", source="yu2022orca")
-def left_over(loop_batch, asked_requests):
+def left_over(placed_clients, asked_requests):
     """Requests of the last round of a loop, if its answers are in step: not more than run together."""
-    whole = xp.maximum(xp.ceil(asked_requests / loop_batch * (1 - WHOLE)) - 1, 0.0)
-    return xp.maximum(asked_requests - whole * loop_batch, 1.0)
+    whole = xp.maximum(xp.ceil(asked_requests / placed_clients * (1 - WHOLE)) - 1, 0.0)
+    return xp.maximum(asked_requests - whole * placed_clients, 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing, hartley1954")
-def last_answers(answer_moment, loop_batch, left_over, rounds_in_step):
+def last_answers(answer_moment, placed_clients, left_over, rounds_in_step):
     """Answers from the start of the last round of a loop until all have ended: the longest of those under way.
 
     In step they begin together. Else they have rests, which have the moments E(r^(k + 1))/(k + 1) of the lengths r;
@@ -197,21 +203,22 @@ def last_answers(answer_moment, loop_batch, left_over, rounds_in_step):
     """
     second, third = (at(answer_moment, power=name) for name in ("second", "third"))
     whole = longest(left_over, 1.0, second, third)
-    return rounds_in_step * whole + (1 - rounds_in_step) * longest(loop_batch, second / 2, third / 3, third**2 / 4)
+    return rounds_in_step * whole + (1 - rounds_in_step) * longest(placed_clients, second / 2, third / 3, third**2 / 4)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def last_batch(loop_batch, asked_requests, left_over, rounds_in_step, last_answers, answer_moment):
+def last_batch(placed_clients, asked_requests, left_over, rounds_in_step, last_answers, answer_moment):
     """Sequences that run in the last round of a loop on average: all but the longest end earlier."""
-    rests = (1 - rounds_in_step) * loop_batch * at(answer_moment, power="second") / 2
+    rests = (1 - rounds_in_step) * placed_clients * at(answer_moment, power="second") / 2
     last = (rounds_in_step * left_over + rests) / last_answers
-    return xp.where(asked_requests > 0, xp.minimum(xp.maximum(last, 1.0), loop_batch), loop_batch)
+    return xp.where(asked_requests > 0, xp.minimum(xp.maximum(last, 1.0), placed_clients), placed_clients)
 
 
 @alternative(of="served_rate", by="batch_rule", label=LOOPS, unit="1/s", source="little1961")
 def LABEL_served_rate(
     request_capacity,
     loop_batch,
+    placed_clients,
     asking_time,
     loop_held_time,
     asked_requests,
@@ -231,7 +238,7 @@ def LABEL_served_rate(
     """
     between = asking_time + loop_held_time
     one = loop_batch / at(request_capacity, load=LOOP) + between
-    before = asked_requests - loop_batch + rounds_in_step * (loop_batch - left_over)
+    before = asked_requests - placed_clients + rounds_in_step * (placed_clients - left_over)
     prompts = left_over / dp * at(request_prefill_time, load=LAST)
     prompts = rounds_in_step * prompts + (1 - rounds_in_step) * at(prefill_time, load=LOOP)
     last = between + prompts + decode_steps * last_answers * at(decode_step_time, load=LAST)
