@@ -8,6 +8,9 @@ from perfgrid.formulas.transformer.attention import seen_by_mask
 from .batching import CHOSEN, STATES
 from .latency import in_pass
 
+TILE = 128  # of kernels that multiply 4-bit weights
+FOUR_BITS = 0.19  # of 32 bits: any format of four bits with its scales is smaller
+
 # ---- weights --------------------------------------------------------------------------------------------------------
 
 
@@ -26,15 +29,24 @@ def stack_weight_memory(product_weight_memory):
     return total(product_weight_memory * (1 - only("product", "logits")), "product")
 
 
+@formula(unit="1", source="vllm2026mxfp4")
+def expert_padding(expert_ffn_size, etp, expert_weight_size, float32_size, padded_expert_width):
+    """Width of experts in memory over that of the model: engines pad 4-bit ones that tiles of kernels do not divide."""
+    width = xp.maximum(expert_ffn_size / etp, 1.0)
+    padded = xp.ceil(width / xp.maximum(padded_expert_width, 1.0)) * padded_expert_width / width
+    whole = xp.floor(width / TILE) * TILE == width
+    return xp.where((padded_expert_width > 0) & (expert_weight_size / float32_size < FOUR_BITS) & ~whole, padded, 1.0)
+
+
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, experts, ep):
+def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, experts, ep, expert_padding):
     """Weights of the routed experts of all layers on the ranks of one pipeline.
 
     Where ep does not divide the experts some have a second copy.
     """
     each = xp.maximum(experts, 1.0) / ep
     copies = xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
-    return moe_layers * rank_expert_parameters * copies * expert_weight_size
+    return moe_layers * rank_expert_parameters * copies * expert_padding * expert_weight_size
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -149,7 +161,7 @@ def LABEL_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_
 
 
 @formula(unit="byte", source="korthikanti2022")
-def workspace_memory(
+def pass_activation_memory(
     largest_pass_tokens,
     hidden_size,
     expert_width,
@@ -160,19 +172,27 @@ def workspace_memory(
     ffn_input_matrices,
     experts_per_token,
     activation_size,
-    float32_size,
-    rank_vocab_size,
 ):
-    """Activations of the largest pass on one rank: residual, its norm, and the widest block; logits in float32.
+    """Activations of the largest pass on one rank: residual, its norm, and the widest block.
 
-    With experts every token has a copy for each expert. Logits: those of 256 sequences at once.
+    With experts every token has a copy for each expert.
     """
     attention = rank_query_width + rank_key_width + rank_value_width
     widest = xp.maximum(attention, rank_ffn_size * (ffn_input_matrices + 1))
     routed = 2 * xp.maximum(experts_per_token, 0.0) * expert_width
-    return largest_pass_tokens * (2 * hidden_size + widest + routed) * activation_size + (
-        256 * rank_vocab_size * float32_size
-    )
+    return largest_pass_tokens * (2 * hidden_size + widest + routed) * activation_size
+
+
+@formula(unit="byte", source="vllm2026memory")
+def sampler_memory(sampled_sequences, batch_limit, vocab_size, sampler_logit_size):
+    """What choosing the next tokens takes on one rank: logits over the whole vocabulary, and what is made of them."""
+    return xp.where(sampled_sequences > 0, sampled_sequences, batch_limit) * vocab_size * sampler_logit_size
+
+
+@formula(unit="byte", source="vllm2026memory")
+def workspace_memory(pass_activation_memory, sampler_memory):
+    """Working space of one rank: that of the largest pass, or of the sampler after it, when activations are gone."""
+    return xp.maximum(pass_activation_memory, sampler_memory)
 
 
 @formula(unit="byte", source="kwon2023vllm")
