@@ -114,7 +114,7 @@ def test_a_rate_weighs_sizes_against_each_other_and_clients_do_not(served):
     assert (served["time_per_output_token"] <= 0.03).all()
     at_once = pg.serve("llama-3.1-8b", "h100-sxm-80gb", [1, 2], clients=16)
     assert at_once["found"].dims == ("system", "devices")
-    np.testing.assert_allclose(at_once["running_batch"].values, 16)
+    np.testing.assert_allclose(at_once["running_batch"].values, 16, rtol=2e-3)  # hardly any wait for room
 
 
 def test_a_limit_on_time_has_a_near_miss_in_seconds():
@@ -285,13 +285,18 @@ def test_a_configuration_named_like_a_model_of_the_catalog_gets_another_name(tmp
 
 
 def test_weights_are_served_as_published_and_products_in_what_the_device_has():
-    """116.83 billion parameters of gpt-oss: tables and attention in 16 bits, experts in 4 and a scale for every 32."""
+    """116.83 billion parameters of gpt-oss: tables and attention in 16 bits, experts in 4 and a scale for every 32.
+
+    vLLM pads the width of its experts from 2,880 to 3,072: its logs say 64.4 GiB, where the checkpoint has 60.7.
+    """
     found = pg.serve("gpt-oss-120b", ["h200-sxm-141gb", "b200", "v100-sxm-32gb"], [1, 8])
     zipped = tomllib.loads(found.attrs["study"])["axes"]["system"]["zip"]
     assert zipped["precision"] == ["bf16", "bf16", "fp16"]
     one = found.sel(system="h200-sxm-141gb", devices=1)
     wide = 2 * 201088 * 2880 + 36 * 2880 * 64 * (64 + 8 + 8 + 64)
-    assert one["weight_memory"].item() == pytest.approx((116.83e9 - wide) * 0.53125 + wide * 2, rel=0.002)
+    padded = 36 * 128 * 3 * 2880 * (3072 - 2880)
+    assert one["weight_memory"].item() == pytest.approx((116.83e9 - wide + padded) * 0.53125 + wide * 2, rel=0.002)
+    assert one["weight_memory"].item() / 2**30 == pytest.approx(64.38, rel=0.003)
     assert one["found"].item()
     told = "precision: weights in mxfp4 (attention, embedding, head in 16 bits) as published"
     assert any(line.startswith(told) for line in found.attrs["assumptions"])
