@@ -71,9 +71,9 @@ def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
     return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label=QUEUED, unit="1", source="yu2022orca",
-             others={"given": "group_batch"})  # fmt: skip
-def LABEL_prefill_sequences(busiest_prompts, prompt_room):
+@alternative(of="prefill_sequences", by="batch_rule", label="rate", unit="1", source="yu2022orca",
+             others={"given": "group_batch", ENDLESS: "few_prompts"})  # fmt: skip
+def rate_prefill_sequences(busiest_prompts, prompt_room):
     """Prompts that a replica computes together: of those in lockstep, the one with most, as there is room for them.
 
     What has none there is computed in the next iteration, when others have fewer.

@@ -77,15 +77,15 @@ def active_clients(loop_clients, asked_requests):
     return xp.where(asked_requests > 0, xp.minimum(loop_clients, xp.maximum(asked_requests, 1.0)), loop_clients)
 
 
-def served_beside(asking, most, variation):
-    """Of N customers that come again and again, so many as are not in a queue that ends when B of them come.
+def served_beside(asking, most, waiting_factor):
+    """Of N customers that come again and again, so many as are not in the queue of a server that B of them fill.
 
-    Where a part u = b/B of the server is taken, u²·v/(1 - u) wait (M/G/1, Pollaczek and Khinchine), v half the second
-    moment of a service; N = b + waiting is a quadratic equation. One that comes meets the other N - 1 (Reiser and
-    Lavenberg).
+    One that comes meets the other n = N - 1 (Reiser and Lavenberg), of whom u·B are served and u²·w/(1 - u) wait
+    (M/G/1, Pollaczek and Khinchine; w is half the second moment of a service, 0: no queue). n is their sum, a quadratic
+    equation in u. The same part of N is served.
     """
     part = xp.maximum(asking - 1, 0.0) / most
-    root = xp.root((1 - part) ** 2 + 4 * variation / most * part)
+    root = xp.root((1 - part) ** 2 + 4 * waiting_factor / most * part)
     return xp.minimum(2 * asking / (1 + part + root), most)
 
 
@@ -108,8 +108,8 @@ def loop_batch(placed_clients, prompt_bound_batch, dp, prompt_ratio, length_weig
     Prompts come at random, unless all answers are alike; each replica has a queue of its own.
     """
     second = total(prompt_ratio**2 * length_weight, "length")
-    variation = xp.where(equal_lengths, 0.0, second / 2)
-    return dp * served_beside(placed_clients / dp, prompt_bound_batch / dp, variation)
+    waiting_factor = xp.where(equal_lengths, 0.0, second / 2)
+    return dp * served_beside(placed_clients / dp, prompt_bound_batch / dp, waiting_factor)
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label=STARTED, unit="1", source="yu2022orca",
@@ -119,15 +119,18 @@ def LABEL_tabulated_batch(loop_batch, last_batch):
     return loop_batch + only("load", LAST) * (last_batch - loop_batch)
 
 
+@formula(unit="1", source="agrawal2024sarathi")
+def few_prompts(busiest_prompts, prompt_room, replica_batch):
+    """Prompts of one pass of a closed loop: as many as answers end in a step, have room, and are there."""
+    return xp.minimum(xp.minimum(busiest_prompts, prompt_room), xp.maximum(replica_batch, 1.0))
+
+
 @alternative(of="prefill_sequences", by="batch_rule", label=STARTED, unit="1", source="agrawal2024sarathi")
-def LABEL_started_sequences(
-    replica_batch, prefill_chunk_tokens, computed_prompt_tokens, cp, busiest_prompts, prompt_room
-):
-    """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there."""
+def LABEL_prefill_sequences(few_prompts, replica_batch, prefill_chunk_tokens, computed_prompt_tokens, cp):
+    """Prompts of one pass, by load: few in the loop, and in the beginning as many as a pass holds and are there."""
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
-    batch = xp.maximum(replica_batch, 1.0)
-    few, many = xp.minimum(xp.minimum(busiest_prompts, prompt_room), batch), xp.minimum(held, xp.floor(batch))
-    return few + only("load", MANY) * (many - few)
+    many = xp.minimum(held, xp.floor(xp.maximum(replica_batch, 1.0)))
+    return few_prompts + only("load", MANY) * (many - few_prompts)
 
 
 @formula(unit="1", source="little1961")
@@ -194,8 +197,14 @@ def left_over(placed_clients, asked_requests):
     return xp.maximum(asked_requests - whole * placed_clients, 1.0)
 
 
+@formula(unit="1", source="kleinrock1975queueing")
+def unfinished_answers(rounds_in_step, loop_batch, answer_moment):
+    """Answers whose rests are left when the last request of a loop begins, in mean lengths; none if all are in step."""
+    return (1 - rounds_in_step) * loop_batch * at(answer_moment, power="second") / 2
+
+
 @formula(unit="1", source="kleinrock1975queueing, hartley1954")
-def last_answers(answer_moment, placed_clients, left_over, rounds_in_step):
+def last_answers(answer_moment, loop_batch, left_over, rounds_in_step):
     """Answers from the start of the last round of a loop until all have ended: the longest of those under way.
 
     In step they begin together. Else they have rests, which have the moments E(r^(k + 1))/(k + 1) of the lengths r;
@@ -203,15 +212,14 @@ def last_answers(answer_moment, placed_clients, left_over, rounds_in_step):
     """
     second, third = (at(answer_moment, power=name) for name in ("second", "third"))
     whole = longest(left_over, 1.0, second, third)
-    return rounds_in_step * whole + (1 - rounds_in_step) * longest(placed_clients, second / 2, third / 3, third**2 / 4)
+    return rounds_in_step * whole + (1 - rounds_in_step) * longest(loop_batch, second / 2, third / 3, third**2 / 4)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def last_batch(placed_clients, asked_requests, left_over, rounds_in_step, last_answers, answer_moment):
+def last_batch(loop_batch, asked_requests, left_over, rounds_in_step, last_answers, unfinished_answers):
     """Sequences that run in the last round of a loop on average: all but the longest end earlier."""
-    rests = (1 - rounds_in_step) * placed_clients * at(answer_moment, power="second") / 2
-    last = (rounds_in_step * left_over + rests) / last_answers
-    return xp.where(asked_requests > 0, xp.minimum(xp.maximum(last, 1.0), placed_clients), placed_clients)
+    last = (rounds_in_step * left_over + unfinished_answers) / last_answers
+    return xp.where(asked_requests > 0, xp.minimum(xp.maximum(last, 1.0), loop_batch), loop_batch)
 
 
 @alternative(of="served_rate", by="batch_rule", label=LOOPS, unit="1/s", source="little1961")
@@ -224,8 +232,8 @@ def LABEL_served_rate(
     asked_requests,
     left_over,
     rounds_in_step,
+    unfinished_answers,
     last_answers,
-    prefill_time,
     request_prefill_time,
     dp,
     decode_steps,
@@ -233,16 +241,22 @@ def LABEL_served_rate(
 ):
     """Requests per second that end: those of the passes, less often where each client waits for the server between.
 
-    A loop of M requests takes the rounds before its last one, whole ones if its answers are in step, and its last
-    answers, beside prompts only if they begin together.
+    A loop of M requests takes the prompts and the steps of all but its last round, and that: those left over begin
+    together if answers are in step, otherwise rests of answers end, whose prompts have been computed.
     """
     between = asking_time + loop_held_time
-    one = loop_batch / at(request_capacity, load=LOOP) + between
-    before = asked_requests - placed_clients + rounds_in_step * (placed_clients - left_over)
-    prompts = left_over / dp * at(request_prefill_time, load=LAST)
-    prompts = rounds_in_step * prompts + (1 - rounds_in_step) * at(prefill_time, load=LOOP)
-    last = between + prompts + decode_steps * last_answers * at(decode_step_time, load=LAST)
-    return xp.where(asked_requests > 0, asked_requests / (before / loop_batch * one + last), loop_batch / one)
+    request = 1 / at(request_capacity, load=LOOP)
+    prompt = at(request_prefill_time, load=LOOP) / dp
+    left = rounds_in_step * left_over
+    whole = xp.maximum(asked_requests - left - unfinished_answers, 0.0)  # answers whose steps are all taken before
+    asked_again = asked_requests - left - (1 - rounds_in_step) * placed_clients
+    before = (asked_requests - left) * prompt + whole * (request - prompt) + asked_again / loop_batch * between
+    last = left / dp * at(request_prefill_time, load=LAST)
+    last = between + last + decode_steps * last_answers * at(decode_step_time, load=LAST)
+    ends = asked_requests > 0
+    return xp.where(
+        ends, asked_requests / xp.where(ends, before + last, request), loop_batch / (loop_batch * request + between)
+    )
 
 
 # ---- what a request waits for ---------------------------------------------------------------------------------------
@@ -299,7 +313,7 @@ def others_share(replica_batch, full_prompts, lockstep_ranks, in_step):
     """Part of the requests of the loop that ask while others run: in step with each other, all but the last to end."""
     batch = xp.maximum(at(replica_batch, load=LOOP), 1e-9)
     left = in_step * at(full_prompts, load=LOOP) / lockstep_ranks
-    return xp.where(in_step > 0, xp.maximum(1 - left / batch, 0.0), xp.minimum(xp.maximum(batch - 1, 0.0), 1.0))
+    return xp.minimum(xp.maximum(1 - left / batch, 0.0), xp.minimum(xp.maximum(batch - 1, 0.0), 1.0))
 
 
 @formula(unit="1", source="yu2022orca")
@@ -348,28 +362,35 @@ def awaited_step_time(loop_step_time, batch_groups, others_share, decode_steps, 
 
 
 @formula(unit="s", source="little1961")
-def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_step_time):
-    """Mean wait of a later request of the loop: for prompts before it, or for the step that is under way."""
+def met_wait(prompts_before, request_prefill_time, group_wait_share, awaited_step_time):
+    """Mean wait of a later request of the loop for what it meets: prompts before it, or the step that is under way."""
     return prompts_before * at(request_prefill_time, load=LOOP) + (1 - group_wait_share) * awaited_step_time
 
 
 @formula(unit="s", source="little1961")
-def held_prompt_time(
-    loop_batch, request_capacity, pass_wait, prefill_time, mean_prefill_ratio, decode_steps, loop_step_time
-):
-    """Time of prompts that hold up the mean answer of the loop: what Little's law leaves beside its steps.
+def time_of_others(loop_batch, request_capacity, prefill_time, mean_prefill_ratio, decode_steps, loop_step_time):
+    """Time of a request of the loop beside its own prompt and steps: of c that run each takes c/X (Little's law)."""
+    own = at(prefill_time, load=LOOP) * mean_prefill_ratio + decode_steps * loop_step_time
+    return xp.maximum(loop_batch / at(request_capacity, load=LOOP) - own, 0.0)
 
-    Of c requests under way each takes c/X from the moment it has a place.
-    """
-    under_way = loop_batch / at(request_capacity, load=LOOP)
-    first = pass_wait + at(prefill_time, load=LOOP) * mean_prefill_ratio
-    return xp.maximum(under_way - first - decode_steps * loop_step_time, 0.0)
+
+@formula(unit="s", source="little1961")
+def pass_wait(met_wait, time_of_others, decode_steps):
+    """Mean wait of a later request of the loop for others: not longer than they take, and that without later steps."""
+    return xp.where(decode_steps > 0, xp.minimum(met_wait, time_of_others), time_of_others)
+
+
+@formula(unit="s", source="little1961")
+def held_prompt_time(time_of_others, pass_wait):
+    """Time of prompts that hold up the mean answer of the loop: what others take beside its wait."""
+    return time_of_others - pass_wait
 
 
 @formula(unit="s", source="little1961")
 def place_queue_time(active_clients, loop_batch, starting_share, request_capacity):
-    """Mean wait for a place: (c - b)/X with c clients, b places and X requests per second; half of it and less for
-    those that come in the beginning, of whom b have places.
+    """Mean wait of those that do not run: (c - b)/X with c clients, b of which run, and X requests per second.
+
+    It is half of that and less for those that come in the beginning.
     """
     waiting = active_clients - loop_batch
     beginning = starting_share * waiting / (2 * active_clients)
@@ -409,4 +430,4 @@ def interference(
     steps = xp.maximum(decode_steps, 1.0) * loop_step_time
     beginning = starting_hold + later_prompts_share * held_prompt_time
     waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
-    return waits / (steps + waits)
+    return xp.where(decode_steps > 0, waits / (steps + waits), 0.0)

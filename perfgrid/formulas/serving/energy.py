@@ -212,9 +212,9 @@ def request_passes(
 
 @alternative(of="request_weight", by="batch_rule", label=LOOPS, unit="1", source="little1961",
              others={("given", "rate"): "load_weight"})  # fmt: skip
-def LABEL_request_weight(placed_clients, left_over, rounds_in_step, asked_requests):
+def LABEL_request_weight(left_over, rounds_in_step, unfinished_answers, asked_requests):
     """Part of the requests of a closed loop that end in full rounds, and in its last one, by load."""
-    ending = rounds_in_step * left_over + (1 - rounds_in_step) * placed_clients
+    ending = rounds_in_step * left_over + unfinished_answers
     ending = xp.where(asked_requests > 0, xp.minimum(ending / xp.maximum(asked_requests, 1.0), 1.0), 0.0)
     return (1 - ending) * only("load", LOOP) + ending * only("load", LAST)
 

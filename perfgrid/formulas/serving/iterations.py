@@ -117,9 +117,9 @@ def prompts_of_an_iteration(
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def full_prompts(prompt_room, group_batch, lockstep_ranks):
+def full_prompts(prompt_room, group_batch, busiest_replica_load, lockstep_ranks):
     """Prompts of an iteration that is full of them, of all replicas in lockstep: not more than sequences."""
-    return xp.maximum(xp.minimum(prompt_room, group_batch), 1.0) * lockstep_ranks
+    return xp.maximum(xp.minimum(prompt_room, group_batch / busiest_replica_load) * lockstep_ranks, 1.0)
 
 
 @formula(unit="1", source="little1961")

@@ -35,7 +35,7 @@ PERCENTILES = {"PERCENTILE": tuple(Z)}
 
 
 def percentile_of(time, source):
-    """A percentile of a time, which is its mean where requests do not arrive."""
+    """A percentile of a time, which is its mean where a batch starts together."""
     about = {"of": f"{time}_PERCENTILE", "by": "batch_rule", "label": REPLACED, "unit": "s", "source": source}
     return alternative(**about, family=PERCENTILES, others={"given": time})
 

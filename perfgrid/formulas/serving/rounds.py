@@ -40,13 +40,13 @@ def some_prompts(count, time, second, third):
 
 @formula(unit="s", source="little1961")
 def place_round(active_clients, loop_batch, request_capacity):
-    """Time in which as many requests end as there are clients without a place."""
+    """Time in which as many requests end as there are clients that do not run."""
     return (active_clients - loop_batch) / at(request_capacity, load=LOOP)
 
 
 @formula(unit="1", source="little1961")
 def placeless_share(active_clients, loop_batch):
-    """Part of the clients that have no place in the beginning."""
+    """Part of the clients that do not run in the beginning."""
     return 1 - loop_batch / active_clients
 
 
@@ -76,17 +76,20 @@ def loop_prefill_sojourn(
     pass_prompts,
     next_prompt_time,
     in_step,
+    met_wait,
+    pass_wait,
 ):
     """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
     Passes of the beginning end evenly from the first to the last; places become free one after the other.
     """
     ends, (second, third, _) = ends_in_step * lockstep_ranks, moments(prefill_moment)
-    before = some_prompts(ends, loop_prompt_time, second, third)
-    part = own_group_share * loop_prompt_time
+    waited = xp.where(met_wait > 0, pass_wait / xp.where(met_wait > 0, met_wait, loop_prompt_time), 1.0)
+    before = some_prompts(ends, waited * loop_prompt_time, second, third)
+    part = waited * own_group_share * loop_prompt_time
     group = (ends * part, ends * (second - in_step) * part**2, ends * third * part**3)
     none = 0.0 * awaited_step_time**3
-    step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
+    step = (waited * awaited_step_time, 0.0 * awaited_step_time**2, none)
     hold = spread_evenly(loop_held_time)
     apart = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
     place = (place_round, apart * place_round**2, none)
