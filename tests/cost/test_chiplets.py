@@ -95,7 +95,7 @@ def test_four_small_dies_of_the_first_epyc_cost_what_amd_stated():
     """Four dies of 213 mm2 at 0.59 of the cost of one of 777 mm2, with 10 % more silicon.
 
     The defect density was not published: between 0.10 and 0.12 per cm2, the range of a mature node in 2017, the ratio
-    is met for clustering between 3 and Chiplet Actuary's 10.
+    agrees for clustering between 3 and Chiplet Actuary's 10.
     """
 
     def cost(area, density, clustering):

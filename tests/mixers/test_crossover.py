@@ -91,7 +91,7 @@ def test_the_gated_delta_net_crosses_later_than_measured(speedups, case, pairs, 
     """README of flash-linear-attention, GB200, at 2048 and 4096: a crossover at 2.6K forward, with backward at 2.5K.
 
     That is if the ratio is a power of the length. Predicted 4.0K and 4.3K, 1.5 and 1.7 times as long: the recurrence at
-    4096 is met within 5 %, FlashAttention-2, written for Ampere, needs 1.5 and 1.9 times its time on Blackwell.
+    4096 agrees within 5 %, FlashAttention-2, written for Ampere, needs 1.5 and 1.9 times its time on Blackwell.
     """
     logs = np.log2([attention / recurrence for recurrence, attention in pairs])
     measured = 2048 * 2 ** float(np.interp(0, logs, [0, 1]))

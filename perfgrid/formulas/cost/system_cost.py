@@ -1,4 +1,4 @@
-"""Cost of buying and running a cluster: per device and hour, per training run, per million tokens.
+"""Cost of buying and running a cluster: per device-hour, per training run, per million tokens.
 
 Total cost of ownership: devices, servers, the scale-out network (`cluster_network`) and the facility are paid back over
 their lives; maintenance and energy are added. This gives the cost of a device per hour, busy or idle. Utilization

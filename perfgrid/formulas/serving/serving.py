@@ -59,7 +59,7 @@ def time_to_first_token(first_time, mean_prefill_ratio, queueing_time):
 
 @formula(unit="s", source="pope2022inference")
 def request_latency(time_to_first_token, loaded_step_time, decode_steps):
-    """Time from the arrival of a request to its last token, mean."""
+    """Time from the arrival of a request to its last token, mean; of short closed loops as if they went on."""
     return time_to_first_token + decode_steps * loaded_step_time
 
 

@@ -29,7 +29,7 @@ def progress(interval, checkpoint, restart, between_failures):
 # ---- bindings -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="grattafiori2024llama3")
+@formula(unit="s", source="grattafiori2024llama3", sense="most")
 def time_between_failures(devices, device_failure_rate):
     """Mean time between failures that stop the job: any of its devices may cause one."""
     return 1 / (devices * device_failure_rate)
