@@ -60,7 +60,7 @@ def tokens_per_device(tp, pp, engine, tokens):
         (4.0, 2.0, "vllm", 512, 795),
         (2.0, 4.0, "sglang", 8192, 530),
         (2.0, 4.0, "vllm", 2048, 530),
-        (2.0, 4.0, "vllm", 512, 734),
+        (2.0, 4.0, "vllm", 512, 845),  # 734 with passes on a line across a step of kernels at 512 rows
     ],
 )
 def test_tokens_of_a_pipeline(tp, pp, engine, tokens, expected):
