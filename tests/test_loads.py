@@ -110,7 +110,7 @@ def test_where_nothing_serves_the_least_loaded_are_tried_with_all_budgets(small_
 
 def test_budgets_are_searched_where_nobody_states_them():
     def axis(engine, places=True):
-        asked = serve.question(MODEL, DEVICE, 1, None, engine, None)
+        asked = serve.question(MODEL, DEVICE, 1, None, engine, None, workload="inference")
         return budgets.budget_axis(asked, places)[0]
 
     vllm, tokens = axis(None), [8192, 256, 512, 1024, 2048]

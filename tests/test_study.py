@@ -165,8 +165,9 @@ def test_stating_the_only_alternative_of_a_quantity_states_the_quantity(alternat
 
 
 def test_another_name_that_nothing_reads_cannot_be_stated():
-    with pytest.raises(pg.PerfgridError, match="no formula of this workload depends on 'vocab', another name of 'tp'"):
-        small.study(axes=LITTLE, overrides={"vocab": 4})
+    unread = "no formula of this workload depends on 'scatter_stride', another name of 'shard_stride'"
+    with pytest.raises(pg.PerfgridError, match=unread):
+        small.study(axes=LITTLE, overrides={"scatter_stride": 4})
     stated = small.study(axes=LITTLE, overrides={"core_kernels": 3.0})  # another name that formulas read
     assert pg.evaluate(stated).step_time.item() > pg.evaluate(small.study(axes=LITTLE)).step_time.item()
 

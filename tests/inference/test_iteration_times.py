@@ -35,7 +35,9 @@ def at(found, b, c):
 @pytest.mark.parametrize("b", [1, 16, 64])
 def test_without_prompts_it_is_a_step(b):
     design = DENSE | {"software": "vllm", "batch_rule": "concurrency", "batch": float(b)} | LENGTHS
-    assert at(surface(), b, 0) == pytest.approx(value("decode_step_time", **design), rel=1e-6)
+    assert at(surface(), b, 0) == pytest.approx(
+        value("decode_step_time", **design), rel=1e-4
+    )  # hardly any wait for room
 
 
 def test_weights_are_read_once():

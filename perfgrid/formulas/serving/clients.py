@@ -26,6 +26,7 @@ from .latency import WHOLE, in_pass
 from .lockstep import most_above
 
 ENDLESS_ROUNDS = 1e6
+USUAL_STEP = 0.01  # s, by which a wave of prompts is measured
 LOOP, MANY, LAST = NODES[:3]  # the loop, passes of many prompts, the last round
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ def served_beside(asking, most, waiting_factor):
     """
     part = xp.maximum(asking - 1, 0.0) / most
     root = xp.root((1 - part) ** 2 + 4 * waiting_factor / most * part)
-    return xp.minimum(2 * asking / (1 + part + root), most)
+    return xp.minimum(xp.minimum(2 * asking / (1 + part + root), asking), most)  # kernels have steps
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -146,25 +147,14 @@ def rounds_on_average(asked_requests, loop_batch):
 
 
 @formula(unit="1", source="little1961")
-def loop_in_step(
-    equal_lengths,
-    rounds_on_average,
-    asking_time,
-    weight_memory,
-    hbm_bandwidth,
-    pp,
-    loop_batch,
-    dp,
-    full_prompts,
-    lockstep_ranks,
-):
+def loop_in_step(equal_lengths, rounds_on_average, asking_time, loop_batch, dp, full_prompts, lockstep_ranks):
     """How far answers that begin together end together: 1 if all are alike and their clients ask again at once.
 
     They begin in a wave of so many iterations as their prompts fill. Front ends take any time up to twice the mean
-    one, which widens the wave by the root of the rounds, in steps that read all weights.
+    one, which widens the wave by the root of the rounds, in steps of 10 ms: their own time depends on the answer here.
     """
     wave = loop_batch / dp * lockstep_ranks / at(full_prompts, load=LOOP)
-    wider = xp.root(rounds_on_average / 3) * asking_time / (weight_memory * pp / hbm_bandwidth)
+    wider = xp.root(rounds_on_average / 3) * asking_time / USUAL_STEP
     return xp.where(equal_lengths, wave / (wave + wider), 0.0)
 
 
@@ -215,6 +205,13 @@ def last_answers(answer_moment, loop_batch, left_over, rounds_in_step):
     return rounds_in_step * whole + (1 - rounds_in_step) * longest(loop_batch, second / 2, third / 3, third**2 / 4)
 
 
+@formula(unit="1", source="kleinrock1975queueing, hartley1954")
+def first_answers(answer_moment, placed_clients):
+    """Longest of the answers that begin a closed loop, in mean lengths."""
+    second, third = (at(answer_moment, power=name) for name in ("second", "third"))
+    return longest(placed_clients, 1.0, second, third)
+
+
 @formula(unit="1", source="kleinrock1975queueing")
 def last_batch(loop_batch, asked_requests, left_over, rounds_in_step, last_answers, unfinished_answers):
     """Sequences that run in the last round of a loop on average: all but the longest end earlier."""
@@ -234,6 +231,7 @@ def LABEL_served_rate(
     rounds_in_step,
     unfinished_answers,
     last_answers,
+    first_answers,
     request_prefill_time,
     dp,
     decode_steps,
@@ -243,6 +241,8 @@ def LABEL_served_rate(
 
     A loop of M requests takes the prompts and the steps of all but its last round, and that: those left over begin
     together if answers are in step, otherwise rests of answers end, whose prompts have been computed.
+
+    And not less than the longest of the answers that begin it.
     """
     between = asking_time + loop_held_time
     request = 1 / at(request_capacity, load=LOOP)
@@ -253,9 +253,12 @@ def LABEL_served_rate(
     before = (asked_requests - left) * prompt + whole * (request - prompt) + asked_again / loop_batch * between
     last = left / dp * at(request_prefill_time, load=LAST)
     last = between + last + decode_steps * last_answers * at(decode_step_time, load=LAST)
+    first = placed_clients * prompt + decode_steps * first_answers * at(decode_step_time, load=LAST)
     ends = asked_requests > 0
     return xp.where(
-        ends, asked_requests / xp.where(ends, before + last, request), loop_batch / (loop_batch * request + between)
+        ends,
+        asked_requests / xp.where(ends, xp.maximum(before + last, between + first), request),
+        loop_batch / (loop_batch * request + between),
     )
 
 

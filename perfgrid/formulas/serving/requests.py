@@ -13,6 +13,7 @@ from perfgrid.formulas.axes import INNER, at, table
 
 from .latency import with_steps
 
+ROUNDING = 3e-7  # below what counts as a whole pass (`WHOLE`), above the precision of float32
 LEAST_BUDGET = 0.05  # part of the tokens of an iteration that steps leave to prompts at least
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
 
@@ -95,7 +96,7 @@ def accepted_tokens(draft_tokens, draft_acceptance):
 @formula(unit="1", source="agrawal2024sarathi")
 def prompt_budget(prefill_chunk_tokens, cp, mixed_iterations, group_batch, step_tokens):
     """Tokens of prompts for which an iteration has room: of all, what the steps beside them leave."""
-    whole = prefill_chunk_tokens * cp
+    whole = prefill_chunk_tokens * cp * (1 - ROUNDING)  # with the steps beside them no row more than kernels have tiles
     return xp.maximum(whole - mixed_iterations * group_batch * step_tokens, LEAST_BUDGET * whole)
 
 

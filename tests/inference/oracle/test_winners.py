@@ -9,7 +9,7 @@ from tests.inference.designs import evaluate
 
 from .winners import DEEPSEEK, MEASURES, QUESTIONS, answered, recommended, stored, within
 
-REACHED = {"throughput": 1.0, "first_token": 0.73, "per_token": 0.93}  # of drawn questions, within 15 %
+REACHED = {"throughput": 1.0, "first_token": 0.86, "per_token": 1.0}  # of drawn questions, within 15 %
 UNCONFIRMED = (
     1  # better by 1.3 % as said, which is less than the 12 % by which pipelines of endless queues are too fast
 )
@@ -40,7 +40,7 @@ def test_answers_for_deepseek_are_as_simulated(records):
     own = [r for r in records if r["set"] == "deepseek"]
     assert len(own) == len(DEEPSEEK)
     for name in ("throughput", "per_token"):
-        assert max(abs(r["errors"][name]) for r in own) < 0.04, name
+        assert max(abs(r["errors"][name]) for r in own) < 0.05, name
     # prompts in small parts that queue for room in iterations, where requests never end; two pools are within 20 %
     assert max(abs(r["errors"]["first_token"]) for r in own if r["batch_rule"] == "concurrency") < 0.35
     assert max(abs(r["errors"]["first_token"]) for r in own if r["batch_rule"] != "concurrency") < 0.2
@@ -73,7 +73,7 @@ def test_a_queue_clients_and_a_rate_agree_on_a_recommended_design(device):
     varied = {"length_distribution": "lognormal", "prompt_variation": 0.3, "output_variation": 0.3}
     design = winner["design"] | varied | {"front_end_time": 0.0}
     queue = evaluate(*NAMES, **design)
-    assert queue["served_rate"] == pytest.approx(winner["predicted"]["throughput"], rel=0.01)
+    assert queue["served_rate"] == pytest.approx(winner["predicted"]["throughput"], rel=0.02)
     clients = evaluate(*NAMES, **design | {"batch_rule": "clients", "loop_requests": 1e4 * design["batch"]})
     assert clients["served_rate"] == pytest.approx(queue["served_rate"], rel=SAME)
     assert clients["time_per_output_token"] == pytest.approx(queue["time_per_output_token"], rel=SAME)
