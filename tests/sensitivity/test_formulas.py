@@ -60,6 +60,8 @@ def test_every_formula_at_drawn_points():
         for node, number, argument in slopes_of(study, graph):
             if node.name in seen or np.asarray(values[argument]).dtype == bool:
                 continue
+            if argument == "lockstep_ranks" and np.all(values[argument] == 1):
+                continue  # where its range ends: fewer ranks than one are none
             given = [values[a] for a in node.arguments]
             moved, here = np.asarray(given[number], float), np.asarray(values[node.name], float)
             if np.asarray(values[node.name]).dtype == bool:
