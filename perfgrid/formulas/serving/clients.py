@@ -169,7 +169,8 @@ def rounds_begin_together(prompts_beside_steps, in_step):
 
 def longest(count, mean, square, cube):
     """The longest of so many lengths of these moments about zero: at least 1."""
-    shape = scale_and_width(*deviation_and_skewness(mean, square - mean**2, cube - 3 * mean * square + 2 * mean**3))
+    variance = xp.maximum(square - mean**2, 0.0)  # of equal lengths nothing but rounding is left
+    shape = scale_and_width(*deviation_and_skewness(mean, variance, cube - 3 * mean * square + 2 * mean**3))
     return xp.maximum(at_deviation(most_above(count), mean, *shape), 1.0)
 
 
