@@ -17,7 +17,7 @@ round. An engine that computes prompts before anything else holds up all answers
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
+from perfgrid.engine.graph.tables import by_label, constants
 from perfgrid.formulas.axes import at, only, rows, total
 
 from .batching import ENDLESS, LOOPS, NODES, STARTED
@@ -26,7 +26,6 @@ from .latency import WHOLE, in_pass
 from .lockstep import most_above
 
 ENDLESS_ROUNDS = 1e6
-USUAL_STEP = 0.01  # s, by which a wave of prompts is measured
 LOOP, MANY, LAST = NODES[:3]  # the loop, passes of many prompts, the last round
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -49,6 +48,9 @@ def ends_of_passes(prompts, most, first, full):
 
 
 FORMULAS = (
+    *constants(
+        {"usual_step_time": (0.01, "s", "little1961", "Time of a step by which a wave of prompts is measured.")}
+    ),
     *rows("loop_step_time", "decode_step_time", "s", "little1961", "Time of a step of a loop.", load=LOOP),
     *by_label(
         "batch_rule",
@@ -59,14 +61,15 @@ FORMULAS = (
             "asking_time": ("s", "zhong2024distserve", "Time before a request is in the queue of the engine."),
             "steps_met": ("1", "little1961", "Steps that begin before a client asks again, which it waits for."),
             "in_step": ("1", "little1961", "How far answers that begin together end together, and so the next ones."),
+            "room_queues": ("1", "kleinrock1975queueing", "1 where prompts queue for room beyond what they meet."),
         },
         {
-            "concurrency": ("batch", "batch", 0.0, 0.0, 0.0, "loop_in_step"),
-            "memory": ("placed_sequences", "placed_sequences", 0.0, 0.0, 0.0, "loop_in_step"),
-            "run": ("placed_sequences", "placed_sequences", "requests", 0.0, 0.0, "loop_in_step"),
-            "clients": ("batch", "placed_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step"),
-            "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0),
-            "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0),
+            "concurrency": ("batch", "batch", 0.0, 0.0, 0.0, "loop_in_step", 1.0),
+            "memory": ("placed_sequences", "placed_sequences", 0.0, 0.0, 0.0, "loop_in_step", 1.0),
+            "run": ("placed_sequences", "placed_sequences", "requests", 0.0, 0.0, "loop_in_step", 0.0),
+            "clients": ("batch", "placed_sequences", "loop_requests", "front_end_time", 1.0, "loop_in_step", 0.0),
+            "given": ("batch", "batch", 0.0, 0.0, 0.0, 0.0, 0.0),
+            "rate": ("most_sequences", "most_sequences", 0.0, "front_end_time", 1.0, 0.0, 0.0),
         },
     ),
 )
@@ -103,13 +106,13 @@ def placed_clients(active_clients, loop_places):
 
 
 @formula(unit="1", source="kleinrock1975queueing, reiser1980mva")
-def loop_batch(placed_clients, prompt_bound_batch, dp, prompt_ratio, length_weight, equal_lengths):
+def loop_batch(placed_clients, prompt_bound_batch, dp, prompt_ratio, length_weight, equal_lengths, room_queues):
     """Sequences of a closed loop that run together: of those with a place, all but those that wait for iterations.
 
     Prompts come at random, unless all answers are alike; each replica has a queue of its own.
     """
     second = total(prompt_ratio**2 * length_weight, "length")
-    waiting_factor = xp.where(equal_lengths, 0.0, second / 2)
+    waiting_factor = xp.where(equal_lengths, 0.0, room_queues * second / 2)
     return dp * served_beside(placed_clients / dp, prompt_bound_batch / dp, waiting_factor)
 
 
@@ -147,14 +150,16 @@ def rounds_on_average(asked_requests, loop_batch):
 
 
 @formula(unit="1", source="little1961")
-def loop_in_step(equal_lengths, rounds_on_average, asking_time, loop_batch, dp, full_prompts, lockstep_ranks):
+def loop_in_step(
+    equal_lengths, rounds_on_average, asking_time, usual_step_time, loop_batch, dp, full_prompts, lockstep_ranks
+):
     """How far answers that begin together end together: 1 if all are alike and their clients ask again at once.
 
     They begin in a wave of so many iterations as their prompts fill. Front ends take any time up to twice the mean
     one, which widens the wave by the root of the rounds, in steps of 10 ms: their own time depends on the answer here.
     """
     wave = loop_batch / dp * lockstep_ranks / at(full_prompts, load=LOOP)
-    wider = xp.root(rounds_on_average / 3) * asking_time / USUAL_STEP
+    wider = xp.root(rounds_on_average / 3) * asking_time / usual_step_time
     return xp.where(equal_lengths, wave / (wave + wider), 0.0)
 
 

@@ -96,8 +96,9 @@ def accepted_tokens(draft_tokens, draft_acceptance):
 @formula(unit="1", source="agrawal2024sarathi")
 def prompt_budget(prefill_chunk_tokens, cp, mixed_iterations, group_batch, step_tokens):
     """Tokens of prompts for which an iteration has room: of all, what the steps beside them leave."""
-    whole = prefill_chunk_tokens * cp * (1 - ROUNDING)  # with the steps beside them no row more than kernels have tiles
-    return xp.maximum(whole - mixed_iterations * group_batch * step_tokens, LEAST_BUDGET * whole)
+    whole = prefill_chunk_tokens * cp
+    steps = group_batch * step_tokens + ROUNDING * whole  # no row more than kernels have tiles, however it is rounded
+    return xp.maximum(whole - mixed_iterations * steps, LEAST_BUDGET * whole)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
