@@ -53,7 +53,7 @@ def roofline_shares(*, hbm=None, launch=0.0, **on_chip):
     added.
     """
     memory, shares = 0.0, ()
-    if not on_chip:
+    if not on_chip and hbm is not None:
         memory = xp.where(hbm > 0, hbm, 0.0)
     else:
         time, claims = longest(*on_chip.values())
