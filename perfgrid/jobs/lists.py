@@ -71,7 +71,7 @@ def modules_of(text: str, where: str) -> tuple[str, str]:
 def stages_of(text: str, where: str) -> tuple[int, str]:
     """How many stages a layout of Megatron-LM has, such as ``Et*4|(t|)*3L``: bars part them, groups may be repeated.
 
-    PerfgridError for what is no layout.
+    Raises PerfgridError for a text that is not a layout.
     """
     left = text.strip("\"' ")
     if not _LAYOUT.fullmatch(left) or len(left) > LONGEST_LAYOUT:

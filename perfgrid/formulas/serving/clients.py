@@ -48,9 +48,7 @@ def ends_of_passes(prompts, most, first, full):
 
 
 FORMULAS = (
-    *constants(
-        {"usual_step_time": (0.01, "s", "little1961", "Time of a step by which a wave of prompts is measured.")}
-    ),
+    *constants({"usual_step_time": (0.01, "s", "blis2026", "Step by which a wave is measured: a choice, not fitted.")}),
     *rows("loop_step_time", "decode_step_time", "s", "little1961", "Time of a step of a loop.", load=LOOP),
     *by_label(
         "batch_rule",

@@ -18,7 +18,7 @@ __all__ = ["LARGEST_SCRIPT", "UNREAD", "CommandWords", "Script", "is_unread", "s
 
 
 def script_of(text: str, where: str, known: Script | None = None) -> Script:
-    """The script that a text holds, behind one already read. PerfgridError for what is no script, or too long."""
+    """The script that a text holds, behind one already read. PerfgridError if it cannot be parsed or is too long."""
     from .execution import Shell
 
     if len(text) > LARGEST_SCRIPT:

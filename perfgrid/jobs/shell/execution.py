@@ -41,7 +41,7 @@ class Shell(Loops, Programs):
     """The commands of a script over its state."""
 
     def read(self, text: str) -> None:
-        """Take in a text. PerfgridError for what is no script."""
+        """Take in a text. Raises PerfgridError if it cannot be parsed."""
         with suppress(Leaving, Unclear):
             self._lines(parsed(text, self.where))
         for name, body in self.functions().items():

@@ -37,7 +37,7 @@ _COMPOUND = ("if", "while", "until", "for", "select", "case", "{", "[[")
 
 @lru_cache(8)
 def parsed(text: str, where: str) -> Sequence:
-    """The commands of a text. PerfgridError for what is no script, with the line."""
+    """The commands of a text. PerfgridError with the line that cannot be parsed."""
     parser = Parser(text.replace("\r\n", "\n"), where)
     found = parser.sequence()
     if parser.peek():

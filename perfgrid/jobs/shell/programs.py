@@ -29,7 +29,7 @@ class Programs(Branches):
     """Takes in commands that are programs."""
 
     def read(self, text: str) -> None:
-        """Take in a text. PerfgridError for what is no script."""
+        """Take in a text. Raises PerfgridError if it cannot be parsed."""
         raise NotImplementedError
 
     def external(self, node: Simple, words: list[str]) -> Any:

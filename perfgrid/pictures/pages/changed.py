@@ -114,7 +114,7 @@ class Changes:
         return self.grid.result.assign_attrs({SPACE_ATTRIBUTE: json.dumps(space)})
 
     def check(self, factors: Iterable[str]) -> None:
-        """PerfgridError for what is no quantity that can be changed."""
+        """Raises PerfgridError for a quantity that cannot be changed."""
         names = [knob["name"] for knob in self.knobs]
         for name in factors:
             if name not in names:
