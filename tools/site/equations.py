@@ -138,9 +138,16 @@ def _word(text: object) -> str:
     return r"\mathrm{" + str(text).replace("_", r"\_") + "}"
 
 
+def written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula as its file has it: without decorators; of one that a function makes, that function."""
+    plain = inspect.unwrap(function)
+    maker, inside, _ = plain.__qualname__.partition(".<locals>")
+    return plain.__globals__[maker] if inside else plain
+
+
 def code(function: Callable[..., Any]) -> str:
     """The source of a formula without its decorators."""
-    lines = textwrap.dedent(inspect.getsource(inspect.unwrap(function))).splitlines()
+    lines = textwrap.dedent(inspect.getsource(written(function))).splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("def "))
     return "\n".join(lines[first:])
 

@@ -15,7 +15,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.graph.entries import Constraint, Formula
 from perfgrid.formulas import WORKLOADS, registry_of
 
-from .equations import code, drawn, equation
+from .equations import code, drawn, equation, written
 from .links import escaped, relative, table, trail
 
 REFERENCES, QUANTITIES, GLOSSARY = "reference/references.md", "reference/quantities.md", "reference/glossary.md"
@@ -126,7 +126,7 @@ def cited(key: str, page: str) -> str:
 @cache
 def helpers() -> dict[str, dict[str, Callable[..., Any]]]:
     """Functions that formulas call, by page and name: equations on their own, which are no quantities."""
-    bound = {inspect.unwrap(entry.function) for entry, _ in entries().values()}
+    bound = {written(entry.function) for entry, _ in entries().values()}
     left, found = list(bound), dict[str, dict[str, Callable[..., Any]]]()
     while left:
         for name, function in called(left.pop()):
@@ -150,7 +150,7 @@ def formula_pages() -> Iterator[tuple[str, str]]:
     for entry, workloads in entries().values():
         if entry.same_as is None:
             own = files.setdefault(page_of(entry), {})
-            own.setdefault(inspect.unwrap(entry.function).__qualname__, []).append((entry, workloads))
+            own.setdefault(written(entry.function).__name__, []).append((entry, workloads))
     subjects: dict[str, list[list[str]]] = {}
     for page in sorted({*files, *helpers(), *tabulated()}):
         functions, own = files.get(page, {}), helpers().get(page, {})
@@ -222,7 +222,7 @@ def _body(function: Callable[..., Any], page: str) -> str:
     calls = [f"[`{n}`]({relative(f'{_page_of_module(of.__module__)}#{n}', page)})" for n, of in called(function)]
     if calls:
         text += f"Calls: {', '.join(calls)}\n\n"
-    function = inspect.unwrap(function)
+    function = written(function)
     file, line = function.__module__.replace(".", "/") + ".py", inspect.getsourcelines(function)[1]
     block = "\n".join("    " + row for row in f"```python\n{code(function)}\n```".splitlines())
     return text + f'??? note "Code: {file}, line {line}"\n\n{block}\n\n'
@@ -231,7 +231,7 @@ def _body(function: Callable[..., Any], page: str) -> str:
 def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     """The section of a function, which may be the formula of several parallel groups."""
     entry, workloads = members[0]
-    function = inspect.unwrap(entry.function)
+    function = written(entry.function)
     kind = "Constraint" if isinstance(entry, Constraint) else "Formula"
     facts = [
         f"unit `{entry.unit}`",
