@@ -141,7 +141,11 @@ def called(function: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]
     """The functions of the physics that a function calls by their names, in order."""
     names = re.findall(r"\b([a-z]\w*)\b", code(function))
     known = {name: inspect.unwrap(of) for name in names if inspect.isfunction(of := function.__globals__.get(name))}
-    return [(n, of) for n, of in known.items() if of.__module__.startswith("perfgrid.formulas") and of is not function]
+    return [
+        (n, of)
+        for n, of in known.items()
+        if of.__module__.startswith("perfgrid.formulas") and of is not written(function)
+    ]
 
 
 def formula_pages() -> Iterator[tuple[str, str]]:
@@ -248,7 +252,10 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     meaning = entry.meaning  # of a family that of all its members
     if len(members) > 1:
         meaning = lines[0]
-        text += "The same formula for " + ", ".join(f"`{other.name}`" for other, _ in members) + ".\n\n"
+        if function is inspect.unwrap(entry.function):
+            text += "The same formula for " + ", ".join(f"`{other.name}`" for other, _ in members) + ".\n\n"
+        else:
+            text += table(["made by it", "meaning"], [[f"`{e.name}`", escaped(e.meaning)] for e, _ in members]) + "\n\n"
     elif entry.name != function.__name__:
         text += f"As a quantity: `{entry.name}`.\n\n"
     text += f"{kind}: {escaped(meaning)}\n\n"
