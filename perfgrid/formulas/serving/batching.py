@@ -61,13 +61,14 @@ def most_sequences(largest_batch, prompt_bound_batch, dp):
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
+def rate_tabulated_batch(most_sequences, dp, lockstep_ranks, decode_steps, whole_prompts, pp):
     """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
 
-    A server is a replica, or those that are in lockstep.
+    A server is a replica, or those that are in lockstep. Where no steps are taken, as many as an iteration computes.
     """
     servers = dp / lockstep_ranks
-    most, last = most_sequences / servers, len(NODES) - 1
+    computed = xp.where(decode_steps > 0, most_sequences, dp * pp * whole_prompts)
+    most, last = xp.minimum(most_sequences, computed) / servers, len(NODES) - 1
     return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 

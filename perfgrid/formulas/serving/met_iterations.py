@@ -21,7 +21,14 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 @formula(unit="s", source="yu2022orca")
 def lone_first_time(
-    prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time, decode_step_time, going_on
+    prefill_time,
+    started_passes,
+    prompting_rounds,
+    lockstep_ranks,
+    crowded_added_time,
+    decode_step_time,
+    going_on,
+    decode_steps,
 ):
     """Time of the iterations that compute a prompt, by load.
 
@@ -31,7 +38,9 @@ def lone_first_time(
     rounds = xp.minimum(prompting_rounds, 1.0)
     with_prompts = rounds * (going_on * decode_step_time + crowded_added_time)
     others = with_prompts / (with_prompts + (1 - rounds) * decode_step_time)
-    return prefill_time + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
+    lone = at(prefill_time, load=NODES[0])
+    queued = xp.where(decode_steps > 0, 0.0, (prefill_time - lone) / (2 * lockstep_ranks))
+    return prefill_time - queued + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
 
 
 @formula(unit="s", source="agrawal2024sarathi")
