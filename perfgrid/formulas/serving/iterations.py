@@ -48,9 +48,9 @@ def other_sequences_share(replica_batch, lockstep_ranks):
 
 
 @formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
-def prompts_beside_steps(prefill_first, decode_steps):
+def prompts_beside_steps(prefill_first, decode_steps, prefilled):
     """1 where an iteration computes prompts beside steps: where there are any."""
-    return xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
+    return xp.where(prefill_first, xp.where(prefilled, 1.0, 0.0), 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -370,7 +370,7 @@ def shared_prefill_time(
              others={LOOPS: "shared_prefill_time"})  # fmt: skip
 def rate_request_prefill_time(shared_prefill_time, filled_prefill_time, decode_steps):
     """The same of random arrivals: where all places are taken and none takes steps, iterations are full of prompts."""
-    full = 0*only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
+    full = 0 * only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
     return (1 - full) * shared_prefill_time + full * filled_prefill_time
 
 

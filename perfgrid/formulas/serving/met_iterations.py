@@ -164,7 +164,7 @@ def added_share(met_crowded_added_time, prompting_iteration_time):
 
 @formula(unit="1", source="vllm2026async")
 def prompts_follow(
-    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, request_rate, dp, lockstep_ranks
+    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, arrival_rate, dp, lockstep_ranks
 ):
     """Chance that the iteration put together ahead holds prompts, by the one that runs: ``own`` steps alone, ``some``.
 
@@ -176,7 +176,7 @@ def prompts_follow(
         prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9 * prompting_iteration_time)
     )
     passes = at(own_iterations, whose="own")
-    prompts = xp.maximum(request_rate / dp * lockstep_ranks * passes / prompting, 1.0)
+    prompts = xp.maximum(arrival_rate / dp * lockstep_ranks * passes / prompting, 1.0)
     goes_on = -xp.expm1(-prompts * xp.log(passes))
     return table("whose", own=share * (1 - goes_on), some=goes_on + (1 - goes_on) * share)
 
