@@ -211,7 +211,7 @@ def prompting_shares(
 
 @formula(unit="1", source="little1961")
 def even_prompting_rounds(prompting_shares, mixed_iterations, decode_steps):
-    """Iterations with prompts for each step where a prompt follows every answer that ends; without steps all of them."""
+    """Iterations with prompts for each step where a prompt follows every answer that ends; without steps all."""
     rounds = at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
     return xp.where(decode_steps > 0, rounds, 1.0)
 
