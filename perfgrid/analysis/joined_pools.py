@@ -57,6 +57,7 @@ STATED = (
 LIMITS = ("prefill_limit", "decode_limit")
 STATISTICS = INNER.labels["statistic"]
 COST = "working_charge"
+ROUNDING = 1e-12  # s
 WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing is compiled
 
 
@@ -255,7 +256,8 @@ def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
 
 def _spread(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns of a time by statistic and load."""
+    """Columns of a time by statistic and load; what rounding leaves of none is none."""
+    values = np.where(np.abs(values) < ROUNDING, 0.0, values)
     return {f"{name}_{statistic}": values[..., i] for i, statistic in enumerate(STATISTICS)}
 
 

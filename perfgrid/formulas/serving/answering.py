@@ -248,7 +248,10 @@ def rate_free_answer_time(
     steps, met = answering_step_time * number, holds * answering_step_time * (number - 1)
     varying = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(batch_gain)
     shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
-    room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
+    room = (
+        admission_time * prompt * xp.maximum(second - 1, 0.0)
+        + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
+    )
     spread = xp.maximum(varying + met * two + waiting, room)
     less = xp.where(spread > 0, room / xp.maximum(spread, 1e-12 * crowd_answer**2), 1.0)
     root = xp.sqrt(less)

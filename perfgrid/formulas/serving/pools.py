@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table
 
 from .arrivals import ARRIVALS
@@ -27,6 +28,12 @@ LOADS = (0.001, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0
 MOST_LOAD = LOADS[-1]  # of random arrivals; beyond it a design is flagged
 MOST_MET = 0.99995  # that the many clients of a loop meet
 BISECTIONS = 14  # of the search for the rate of a loop, before two steps of Newton's rule
+
+FORMULAS = by_label(
+    "workload",
+    {"asking_time": ("s", "zhong2024distserve", "Time before a request is in the queues of both pools.")},
+    {"pools": ("servers_time",)},
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ def pools_arrival_share():
     return only("arrival", ARRIVALS[-2])
 
 
-@alternative(of="asking_time", by="workload", label="pools", unit="s", source="zhong2024distserve")
+@formula(unit="s", source="zhong2024distserve")
 def servers_time(front_end_time, decode_front_end_time):
     """Time of a request outside the passes: the server of each pool receives it."""
     return front_end_time + decode_front_end_time
