@@ -41,7 +41,15 @@ MACHINE = ("memory_per_device", "tier_bandwidth", "tier_transfer_latency", "larg
 OWN = ("first_time", "mean_prefill_ratio")
 COLUMNS = {
     "prefill": (*MACHINE, *OWN, "first_token_spread"),
-    "decode": (*MACHINE, *OWN, "first_token_spread", "latency_spread", "token_time_spread", "rank_prompt_cache"),
+    "decode": (
+        *MACHINE,
+        *OWN,
+        "first_token_spread",
+        "latency_spread",
+        "token_time_spread",
+        "rank_prompt_cache",
+        "most_sequences",
+    ),
 }
 STATED = (
     "hbm_capacity",
@@ -245,7 +253,7 @@ def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
         columns |= {"prefill_replicas": once["dp"], "layers": once["layers"], "front_end_time": once["front_end_time"]}
         return columns | {"own_prompt_time": computed} | _spread("prefill_time", tabulated["first_token_spread"])
     columns |= {"decode_front_end_time": once["front_end_time"], "decode_rank_cache": once["rank_prompt_cache"]}
-    columns |= {"transfer_latency": once["tier_transfer_latency"]}
+    columns |= {"transfer_latency": once["tier_transfer_latency"], "decode_places": once["most_sequences"]}
     front = tabulated["front_end_time"]
     waits = _spread("decode_wait", tabulated["first_token_spread"])
     yields = tabulated.get("decode_yields_first", np.zeros_like(front)) > 0

@@ -10,10 +10,11 @@ add up. The first token comes from the prefill pool, when the decode pool has ta
 ``decode_yields_first`` a step of the decode pool yields it.
 
 Clients (``clients``) are a closed loop: one of N that comes meets the N - 1 others (Reiser and Lavenberg), so that the
-times are those of random arrivals at (1 - 1/N) of the loop's rate X, and X is where X·(time of a request) = N.
+times are those of random arrivals at their rate. Not more of them can wait for a place than have none.
 """
 
 from itertools import pairwise
+from math import log1p
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
@@ -27,7 +28,7 @@ from .distributions import added, mixed, packed, unpacked
 LOADS = (0.001, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99)  # of each pool alone
 MOST_LOAD = LOADS[-1]  # of random arrivals; beyond it a design is flagged
 MOST_MET = 0.99995  # that the many clients of a loop meet
-BISECTIONS = 14  # of the search for the rate of a loop, before two steps of Newton's rule
+BISECTIONS = 12  # of the search for the rate of a loop, before two steps of Newton's rule
 
 FORMULAS = by_label(
     "workload",
@@ -54,10 +55,16 @@ def spread_at(load, mean, deviation, leaning):
     return mean, deviation**2, leaning * deviation**2
 
 
-def cycle(rate, prefill_limit, decode_limit, prefill_mean, decode_mean, other):
-    """Time of a request at a rate: of both pools, and whatever does not depend on it."""
-    prefill = at_load(prefill_mean, xp.minimum(rate / prefill_limit, MOST_MET))
-    return prefill + at_load(decode_mean, xp.minimum(rate / decode_limit, MOST_MET)) + other
+def beyond(wait, step, most):
+    """What of a wait for the decode pool is longer than can be: a step, and all that can wait for a place before."""
+    return xp.maximum(wait - step - most, 0.0)
+
+
+def limited(spread, alone, most):
+    """A spread whose variance is not more than that of one alone and so much."""
+    mean, variance, third = spread
+    part = xp.minimum((alone[1] + most) / xp.maximum(variance, 1e-30), 1.0)
+    return mean, variance * part, third * part * xp.sqrt(part)
 
 
 # ---- the rate -------------------------------------------------------------------------------------------------------
@@ -69,37 +76,59 @@ def pool_decode_steps(decode_steps, decode_yields_first, accepted_tokens):
     return decode_steps + xp.where(decode_yields_first, 1 / accepted_tokens, 0.0)
 
 
+@formula(unit="s", source="little1961")
+def place_row(active_clients, decode_places, decode_limit):
+    """Time in which all clients that have no place in the decode pool would get one."""
+    return xp.maximum(active_clients - decode_places, 0.0) / decode_limit
+
+
 @formula(unit="1/s", source="reiser1980mva")
-def loop_rate(
+def loop_met_rate(
     active_clients,
     prefill_limit,
     decode_limit,
     prefill_time_mean,
     decode_stay_mean,
+    decode_wait_mean,
+    decode_token_mean,
+    place_row,
     lone_transfer_time,
     asking_time,
 ):
-    """Requests per second of the loop: N clients over the time of a request, X·T(X·(1 - 1/N)) = N.
+    """Requests per second of the N - 1 others of a loop, x: x·(time of a request at x) = N - 1.
 
-    With a single client nobody is met.
+    Solved for z = -log(1 - load), as times grow like 1/(1 - load).
     """
-    clients = xp.maximum(active_clients, 1.0)
-    met, pools = 1 - 1 / clients, (prefill_limit, decode_limit, prefill_time_mean, decode_stay_mean)
-    most = xp.minimum(prefill_limit, decode_limit)
-    low, high = 0.0 * most, most * (1 + 0.0 * clients)
+    others, most = xp.maximum(active_clients - 1, 1e-6), xp.minimum(prefill_limit, decode_limit)
+
+    def over(z):
+        rate = -xp.expm1(-z) * most
+        prefill, decode = rate / prefill_limit, rate / decode_limit
+        excess = beyond(at_load(decode_wait_mean, decode), at_load(decode_token_mean, decode), place_row)
+        pools = at_load(prefill_time_mean, prefill) + at_load(decode_stay_mean, decode) - excess
+        return rate, rate * (pools + lone_transfer_time + asking_time) / others - 1
+
+    width = -log1p(-MOST_MET)
+    low = 0.0 * (others + most)
     for _ in range(BISECTIONS):
-        rate = (low + high) / 2
-        over = rate * cycle(rate * met, *pools, lone_transfer_time + asking_time) > clients
-        low, high = xp.where(over, low, rate), xp.where(over, rate, high)
-    rate, width = (low + high) / 2, most * 0.5**BISECTIONS
+        width = width / 2
+        low = low + width * xp.where(over(low + width)[1] > 0, 0.0, 1.0)
+    z = low + width / 2
     for _ in range(2):
-        here, there = (
-            one * cycle(one * met, *pools, lone_transfer_time + asking_time)
-            for one in (rate - width / 2, rate + width / 2)
-        )
-        found = rate - ((here + there) / 2 - clients) * width / xp.maximum(there - here, 1e-12 * clients)
-        rate = xp.minimum(xp.maximum(found, rate - width), rate + width)
-    return xp.minimum(rate, most)
+        (_, here), (_, there) = over(z - width / 4), over(z + width / 4)
+        step = (here + there) / 2 * width / 2 / xp.maximum(there - here, 1e-12)
+        z = xp.maximum(z - xp.minimum(xp.maximum(step, -width), width), 0.0)
+    return over(z)[0]
+
+
+@formula(unit="1/s", source="little1961")
+def loop_rate(
+    active_clients, asking_time, prefill_sojourn, loaded_step_time, decode_steps, prefill_limit, decode_limit
+):
+    """Requests per second of the loop: N clients over the time of a request, not more than either pool computes."""
+    first = at(at(prefill_sojourn, arrival=ARRIVALS[0]), statistic="mean")
+    rate = active_clients / (asking_time + first + decode_steps * loaded_step_time)
+    return xp.minimum(rate, xp.minimum(prefill_limit, decode_limit))
 
 
 @alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
@@ -109,16 +138,11 @@ def rate_wanted_rate(request_rate):
     return request_rate
 
 
-@alternative(of="met_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+@alternative(of="met_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
+             others={"clients": "loop_met_rate"})  # fmt: skip
 def rate_met_rate(request_rate):
     """Requests per second among which one comes."""
     return request_rate
-
-
-@alternative(of="met_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
-def clients_met_rate(loop_rate, active_clients):
-    """Requests per second among which one of a loop comes: those of all other clients."""
-    return loop_rate * (1 - 1 / xp.maximum(active_clients, 1.0))
 
 
 @alternative(of="most_load", by="batch_rule", label="rate", unit="1", source="little1961", others={"clients": MOST_MET})
@@ -136,31 +160,79 @@ def POOL_met_load(met_rate, POOL_limit, most_load):
 # ---- times of one pool ----------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")
-def loop_prefill_spread(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean):
+@alternative(of="prefill_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_prefill_spread(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean):
     """Time of a request in the prefill pool, by statistic."""
     return packed(*spread_at(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean))
 
 
-@alternative(of="prefill_spread", by="batch_rule", label="clients", unit="s", source="reiser1980mva",
-             others={"rate": "loop_prefill_spread"})  # fmt: skip
-def clients_prefill_spread(loop_prefill_spread, active_clients, starting_share, prefill_limit, prefill_time_mean):
-    """The same of clients, who all come together in the beginning: their prompts are computed in a row."""
-    row, alone = xp.maximum(active_clients - 1, 0.0) / prefill_limit, at(prefill_time_mean, load=NODES[0])
-    begin = (starting_share, alone + row / 2, row**2 / 12, 0.0)
-    return packed(*mixed([(1 - starting_share, *unpacked(loop_prefill_spread)), begin]))
+@alternative(of="prefill_spread", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_prefill_spread(
+    prefill_met_load,
+    prefill_time_mean,
+    prefill_time_deviation,
+    prefill_time_lean,
+    away_from_prefill,
+    prefill_limit,
+    active_clients,
+    starting_share,
+):
+    """The same of clients: a queue varies as those do that are elsewhere, at most like a Poisson number of them.
+
+    In the beginning all come together, and their prompts are computed in a row.
+    """
+    tables = (prefill_time_mean, prefill_time_deviation, prefill_time_lean)
+    alone = spread_at(0.0 * prefill_met_load + LOADS[0], *tables)
+    later = limited(spread_at(prefill_met_load, *tables), alone, away_from_prefill / prefill_limit**2)
+    row = xp.maximum(active_clients - 1, 0.0) / prefill_limit
+    return packed(*mixed([(1 - starting_share, *later), (starting_share, alone[0] + row / 2, row**2 / 12, 0.0)]))
 
 
-@formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")
-def decode_wait_spread(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean):
+@formula(unit="1", source="little1961")
+def away_from_prefill(active_clients, met_rate, prefill_met_load, prefill_time_mean):
+    """Clients that are not in the prefill pool, on average."""
+    return xp.maximum(active_clients - met_rate * at_load(prefill_time_mean, prefill_met_load), 0.0)
+
+
+@alternative(of="decode_wait_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_decode_wait_spread(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean):
     """Time of a request in the decode pool before its first step ends or, if the prefill has yielded one, begins."""
     return packed(*spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean))
 
 
+@alternative(of="decode_wait_spread", by="batch_rule", label="clients", unit="s", source="little1961")
+def clients_decode_wait_spread(
+    decode_met_load,
+    decode_wait_mean,
+    decode_wait_deviation,
+    decode_wait_lean,
+    place_row,
+    token_time_spread,
+    active_clients,
+    decode_limit,
+):
+    """The same of clients, of whom not more can wait for a place than have none."""
+    step = at(token_time_spread, statistic="mean")
+    mean, variance, third = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    cut = beyond(mean, step, place_row)
+    row = (step**2, xp.minimum(active_clients, place_row * decode_limit) / decode_limit**2)
+    return packed(*limited((mean - cut, variance, third), (0.0, row[0], 0.0), row[1]))
+
+
 @formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")
-def decode_stay_spread(decode_met_load, decode_stay_mean, decode_stay_deviation, decode_stay_lean):
-    """Time of a request in the decode pool, by statistic."""
-    return packed(*spread_at(decode_met_load, decode_stay_mean, decode_stay_deviation, decode_stay_lean))
+def decode_rest_spread(
+    decode_met_load,
+    decode_stay_mean,
+    decode_stay_deviation,
+    decode_stay_lean,
+    decode_wait_mean,
+    decode_wait_deviation,
+    decode_wait_lean,
+):
+    """Time of a request in the decode pool after this wait, by statistic."""
+    stay = spread_at(decode_met_load, decode_stay_mean, decode_stay_deviation, decode_stay_lean)
+    wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    return packed(*(xp.maximum(whole - part, 0.0) for whole, part in zip(stay, wait, strict=True)))
 
 
 @alternative(of="token_time_spread", by="workload", label="pools", unit="s", source="kleinrock1975queueing")
@@ -198,10 +270,9 @@ def servers_time(front_end_time, decode_front_end_time):
 
 
 @alternative(of="latency_spread", by="workload", label="pools", unit="s", source="zhong2024distserve")
-def pools_latency_spread(prefill_spread, exposed_transfer_time, decode_stay_spread):
+def pools_latency_spread(asking_time, first_token_spread, decode_rest_spread):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
-    times = (unpacked(prefill_spread), (exposed_transfer_time, 0.0, 0.0), unpacked(decode_stay_spread))
-    return packed(*added(*times))
+    return packed(*added((asking_time, 0.0, 0.0), unpacked(first_token_spread), unpacked(decode_rest_spread)))
 
 
 @alternative(of="loaded_step_time", by="workload", label="pools", unit="s", source="little1961")
