@@ -31,7 +31,7 @@ from perfgrid.text.numbers import label_text
 
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone
-    *("batch_rule", "batch", "request_rate", "largest_load", "loop_requests", "equal_lengths"),
+    *("batch_rule", "batch", "request_rate", "offered_load", "largest_load", "loop_requests", "equal_lengths"),
     *("time_to_first_token_limit", "time_per_output_token_limit", "limit_statistic", "transfer_by_layer"),
 )
 RANDOM = {"batch_rule": "rate", "request_rate": 1}  # in the place of which the axis states a load
@@ -51,17 +51,8 @@ COLUMNS = {
         "most_sequences",
     ),
 }
-STATED = (
-    "hbm_capacity",
-    "devices",
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "layers",
-    "front_end_time",
-    "decode_yields_first",
-)  # if nothing computes them
+YIELDS = "decode_yields_first"  # a column of the decode pool
+STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time", YIELDS)  # if not computed
 LIMITS = ("prefill_limit", "decode_limit")
 STATISTICS = INNER.labels["statistic"]
 COST = "working_charge"
@@ -158,7 +149,7 @@ def paired(
     stated["axes"] = axes | {key: values for key, values in file.axes.items() if key in OF_BOTH}
     read, alone = (reading(registry_of(workload)) for workload in (WORKLOAD, "inference"))
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
-    stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
+    stated["workload_parameters"] = {key: v for key, v in given if (key in read or key not in alone) and key != YIELDS}
     pools = {pool: own.study for pool, own in found.items()}
     return replace(build_study(stated, name, catalog, formulas), pools=pools)
 
@@ -256,8 +247,11 @@ def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     columns |= {"transfer_latency": once["tier_transfer_latency"], "decode_places": once["most_sequences"]}
     front = tabulated["front_end_time"]
     waits = _spread("decode_wait", tabulated["first_token_spread"])
-    yields = tabulated.get("decode_yields_first", np.zeros_like(front)) > 0
-    waits["decode_wait_mean"] = np.where(yields, waits["decode_wait_mean"], waits["decode_wait_mean"] - computed)
+    yields = once.get(YIELDS, np.zeros_like(front[:, 0])) > 0
+    columns |= {YIELDS: yields}
+    waits["decode_wait_mean"] = np.where(
+        yields[:, None], waits["decode_wait_mean"], waits["decode_wait_mean"] - computed
+    )
     stays = _spread("decode_stay", tabulated["latency_spread"])
     stays["decode_stay_mean"] = stays["decode_stay_mean"] - front
     return columns | waits | stays | _spread("decode_token", tabulated["token_time_spread"])

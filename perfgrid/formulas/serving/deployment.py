@@ -71,9 +71,9 @@ def place_queue_wait(decode_wait_spread):
 
 
 @alternative(of="time_to_first_token", by="workload", label="pools", unit="s", source="zhong2024distserve")
-def pools_time_to_first_token(asking_time, first_token_spread):
+def pools_time_to_first_token(servers_time, prompt_queue_time, prompt_time, exposed_transfer_time, place_queue_wait):
     """Mean time from arrival to first token: servers, queue, prefill, transfer, the decode pool."""
-    return asking_time + at(first_token_spread, statistic="mean")
+    return servers_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait
 
 
 @formula(unit="1", source="zhong2024distserve", family=POOLS)

@@ -19,21 +19,34 @@ from math import log1p
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, only, table
+from perfgrid.formulas.axes import INNER, at, only, table
 
 from .arrivals import ARRIVALS
 from .batching import NODES
 from .distributions import added, mixed, packed, unpacked
 
-LOADS = (0.001, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99)  # of each pool alone
+ROUNDING = 1e-9
+LOADS = (1e-5, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99)  # of each pool alone
+STATISTICS = INNER.labels["statistic"]
 MOST_LOAD = LOADS[-1]  # of random arrivals; beyond it a design is flagged
 MOST_MET = 0.99995  # that the many clients of a loop meet
 BISECTIONS = 12  # of the search for the rate of a loop, before two steps of Newton's rule
 
-FORMULAS = by_label(
-    "workload",
-    {"asking_time": ("s", "zhong2024distserve", "Time before a request is in the queues of both pools.")},
-    {"pools": ("servers_time",)},
+FORMULAS = (
+    *by_label(
+        "workload",
+        {"asking_time": ("s", "zhong2024distserve", "Time before a request is in the queues of both pools.")},
+        {"pools": ("servers_time",)},
+    ),
+    *by_label(
+        "batch_rule",
+        {
+            "wanted_rate": ("1/s", "little1961", "Requests per second that users ask for."),
+            "met_rate": ("1/s", "reiser1980mva", "Requests per second among which one comes."),
+            "most_load": ("1", "little1961", "Load up to which waits are counted."),
+        },
+        {"rate": ("arrival_rate", "arrival_rate", "counted_load"), "clients": ("loop_rate", "loop_met_rate", MOST_MET)},
+    ),
 )
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -49,10 +62,9 @@ def at_load(values, load):
     return value / (1 - load)
 
 
-def spread_at(load, mean, deviation, leaning):
-    """Mean, variance and third central moment of a time of one pool at a load."""
-    mean, deviation, leaning = (at_load(one, load) for one in (mean, deviation, leaning))
-    return mean, deviation**2, leaning * deviation**2
+def spread_at(load, *tables):
+    """A time of one pool at a load, by statistic."""
+    return table("statistic", **{n: at_load(v, load) for n, v in zip(STATISTICS, tables, strict=True)})
 
 
 def beyond(wait, step, most):
@@ -60,11 +72,18 @@ def beyond(wait, step, most):
     return xp.maximum(wait - step - most, 0.0)
 
 
+def time_in_pools(prefill, decode, prefill_mean, stay_mean, wait_mean, token_mean, row):
+    """Mean time of a request in both pools at their loads; clients wait for a place no longer than their ``row``."""
+    excess = beyond(at_load(wait_mean, decode), at_load(token_mean, decode), row)
+    return at_load(prefill_mean, prefill) + at_load(stay_mean, decode) - excess
+
+
 def limited(spread, alone, most):
-    """A spread whose variance is not more than that of one alone and so much."""
+    """A spread whose variance is not more than that of one alone and so much, and is never nothing."""
     mean, variance, third = spread
-    part = xp.minimum((alone[1] + most) / xp.maximum(variance, 1e-30), 1.0)
-    return mean, variance * part, third * part * xp.sqrt(part)
+    most = alone + most
+    part = most / xp.maximum(variance, most)
+    return mean, variance * part + ROUNDING * most, third * part * xp.sqrt(part)
 
 
 # ---- the rate -------------------------------------------------------------------------------------------------------
@@ -101,15 +120,15 @@ def loop_met_rate(
     """
     others, most = xp.maximum(active_clients - 1, 1e-6), xp.minimum(prefill_limit, decode_limit)
 
+    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+
     def over(z):
         rate = -xp.expm1(-z) * most
-        prefill, decode = rate / prefill_limit, rate / decode_limit
-        excess = beyond(at_load(decode_wait_mean, decode), at_load(decode_token_mean, decode), place_row)
-        pools = at_load(prefill_time_mean, prefill) + at_load(decode_stay_mean, decode) - excess
-        return rate, rate * (pools + lone_transfer_time + asking_time) / others - 1
+        time = time_in_pools(rate / prefill_limit, rate / decode_limit, *tables)
+        return rate, rate * (time + lone_transfer_time + asking_time) / others - 1
 
     width = -log1p(-MOST_MET)
-    low = 0.0 * (others + most)
+    low = 0.0 * others * most / most
     for _ in range(BISECTIONS):
         width = width / 2
         low = low + width * xp.where(over(low + width)[1] > 0, 0.0, 1.0)
@@ -121,33 +140,38 @@ def loop_met_rate(
     return over(z)[0]
 
 
-@formula(unit="1/s", source="little1961")
-def loop_rate(
-    active_clients, asking_time, prefill_sojourn, loaded_step_time, decode_steps, prefill_limit, decode_limit
+@formula(unit="s", source="little1961")
+def loop_time(
+    prefill_met_load,
+    decode_met_load,
+    prefill_time_mean,
+    decode_stay_mean,
+    decode_wait_mean,
+    decode_token_mean,
+    place_row,
+    exposed_transfer_time,
+    asking_time,
 ):
-    """Requests per second of the loop: N clients over the time of a request, not more than either pool computes."""
-    first = at(at(prefill_sojourn, arrival=ARRIVALS[0]), statistic="mean")
-    rate = active_clients / (asking_time + first + decode_steps * loaded_step_time)
-    return xp.minimum(rate, xp.minimum(prefill_limit, decode_limit))
+    """Time of a request of a loop among its others."""
+    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+    return time_in_pools(prefill_met_load, decode_met_load, *tables) + exposed_transfer_time + asking_time
 
 
-@alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={"clients": "loop_rate"})  # fmt: skip
-def rate_wanted_rate(request_rate):
-    """Requests per second that users ask for."""
-    return request_rate
+@formula(unit="s", source="little1961")
+def loop_rest(active_clients, loop_time, prefill_limit, decode_limit):
+    """Time by which requests wait longer, as the slower pool does not keep up with N clients after so long."""
+    return xp.maximum(active_clients / xp.minimum(prefill_limit, decode_limit) - loop_time, 0.0)
 
 
-@alternative(of="met_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={"clients": "loop_met_rate"})  # fmt: skip
-def rate_met_rate(request_rate):
-    """Requests per second among which one comes."""
-    return request_rate
+@formula(unit="1/s", source="little1961")
+def loop_rate(active_clients, loop_time, loop_rest):
+    """Requests per second of the loop: N clients over the time of a request."""
+    return active_clients / (loop_time + loop_rest)
 
 
-@alternative(of="most_load", by="batch_rule", label="rate", unit="1", source="little1961", others={"clients": MOST_MET})
-def rate_most_load(largest_load):
-    """Load up to which waits are counted."""
+@formula(unit="1", source="little1961")
+def counted_load(largest_load):
+    """Load of random arrivals up to which waits are counted."""
     return xp.minimum(largest_load, 1.0) * MOST_LOAD
 
 
@@ -163,7 +187,7 @@ def POOL_met_load(met_rate, POOL_limit, most_load):
 @alternative(of="prefill_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
 def rate_prefill_spread(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean):
     """Time of a request in the prefill pool, by statistic."""
-    return packed(*spread_at(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean))
+    return spread_at(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean)
 
 
 @alternative(of="prefill_spread", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
@@ -174,16 +198,21 @@ def clients_prefill_spread(
     prefill_time_lean,
     away_from_prefill,
     prefill_limit,
+    decode_limit,
     active_clients,
     starting_share,
+    loop_rest,
 ):
     """The same of clients: a queue varies as those do that are elsewhere, at most like a Poisson number of them.
 
     In the beginning all come together, and their prompts are computed in a row.
     """
     tables = (prefill_time_mean, prefill_time_deviation, prefill_time_lean)
-    alone = spread_at(0.0 * prefill_met_load + LOADS[0], *tables)
-    later = limited(spread_at(prefill_met_load, *tables), alone, away_from_prefill / prefill_limit**2)
+    alone = unpacked(spread_at(0.0 * prefill_met_load + LOADS[0], *tables))
+    mean, variance, third = limited(
+        unpacked(spread_at(prefill_met_load, *tables)), alone[1], away_from_prefill / prefill_limit**2
+    )
+    later = (mean + xp.where(prefill_limit <= decode_limit, loop_rest, 0.0), variance, third)
     row = xp.maximum(active_clients - 1, 0.0) / prefill_limit
     return packed(*mixed([(1 - starting_share, *later), (starting_share, alone[0] + row / 2, row**2 / 12, 0.0)]))
 
@@ -197,7 +226,7 @@ def away_from_prefill(active_clients, met_rate, prefill_met_load, prefill_time_m
 @alternative(of="decode_wait_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
 def rate_decode_wait_spread(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean):
     """Time of a request in the decode pool before its first step ends or, if the prefill has yielded one, begins."""
-    return packed(*spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean))
+    return spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
 
 
 @alternative(of="decode_wait_spread", by="batch_rule", label="clients", unit="s", source="little1961")
@@ -208,15 +237,17 @@ def clients_decode_wait_spread(
     decode_wait_lean,
     place_row,
     token_time_spread,
-    active_clients,
+    prefill_limit,
     decode_limit,
+    loop_rest,
 ):
     """The same of clients, of whom not more can wait for a place than have none."""
     step = at(token_time_spread, statistic="mean")
-    mean, variance, third = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    mean, variance, third = unpacked(wait)
     cut = beyond(mean, step, place_row)
-    row = (step**2, xp.minimum(active_clients, place_row * decode_limit) / decode_limit**2)
-    return packed(*limited((mean - cut, variance, third), (0.0, row[0], 0.0), row[1]))
+    mean = mean - cut + xp.where(prefill_limit <= decode_limit, 0.0, loop_rest)
+    return packed(*limited((mean, variance, third), step**2, place_row / decode_limit))
 
 
 @formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")
@@ -232,13 +263,13 @@ def decode_rest_spread(
     """Time of a request in the decode pool after this wait, by statistic."""
     stay = spread_at(decode_met_load, decode_stay_mean, decode_stay_deviation, decode_stay_lean)
     wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
-    return packed(*(xp.maximum(whole - part, 0.0) for whole, part in zip(stay, wait, strict=True)))
+    return packed(*(xp.maximum(whole - part, 0.0) for whole, part in zip(unpacked(stay), unpacked(wait), strict=True)))
 
 
 @alternative(of="token_time_spread", by="workload", label="pools", unit="s", source="kleinrock1975queueing")
 def pools_token_time_spread(decode_met_load, decode_token_mean, decode_token_deviation, decode_token_lean):
     """Mean time between the tokens of a request, over requests, by statistic."""
-    return packed(*spread_at(decode_met_load, decode_token_mean, decode_token_deviation, decode_token_lean))
+    return spread_at(decode_met_load, decode_token_mean, decode_token_deviation, decode_token_lean)
 
 
 @formula(unit="s", source="narayanan2021")

@@ -163,7 +163,7 @@ class Engine:
             r = min(fitting, key=lambda r: (len(group.ranks[r] + leaving[r]), r))
             self.waiting.popleft()
             self.admitted[i] = now
-            s = Sequence(i, prompt, done, output, tokens, kept, came)
+            s = Sequence(i, prompt, done, output, tokens, kept, now)
             s.order = len(self.admitted)
             group.ranks[r].append(s)
             if self.prefilled:

@@ -110,7 +110,7 @@ class SkippingEngine(Engine):
             chosen.hold(1, kept)
             if self.prefilled:
                 chosen.room -= policy.mixed
-                self.decode(chosen, i, came)
+                self.decode(chosen, i, now)
             else:
                 part, prompting = Part(i, done, chosen), True
                 if self.compute(chosen, part):
