@@ -10,6 +10,7 @@ from perfgrid.formulas.axes import at, table, total
 from .batching import NODES, ONE_BATCH
 from .latency import WHOLE, in_pass
 from .requests import LEAST_BUDGET
+from .tabulated import at_batch
 
 
 @formula(unit="s", source="little1961")
@@ -77,9 +78,28 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(met_lone_first_time, met_others_added_time, occupied_share):
+def rate_first_time(
+    met_lone_first_time,
+    met_others_added_time,
+    occupied_share,
+    prompts_beside,
+    lone_first_time,
+    lone_first_time_slope,
+    node_batch,
+    lockstep_ranks,
+    decode_steps,
+):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
-    return met_lone_first_time + occupied_share * met_others_added_time
+    steps = met_lone_first_time + occupied_share * met_others_added_time
+    alone = at_batch((1 + prompts_beside) / lockstep_ranks, lone_first_time, lone_first_time_slope, node_batch)
+    return xp.where(decode_steps > 0, steps, alone)
+
+
+@formula(unit="1", source="bailey1954bulk")
+def prompts_beside(arrival_rate, dp, lockstep_ranks, met_crowded_added_time, added_variation, occupied_share, pp):
+    """Prompts that come while the iteration runs that an arrival meets: longer ones are met more often."""
+    server = arrival_rate / dp * lockstep_ranks
+    return server * occupied_share * met_crowded_added_time / pp * (1 + added_variation)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
