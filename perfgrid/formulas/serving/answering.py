@@ -114,12 +114,12 @@ def held_steps_share(busy_share, step_under_way, pp, met_crowded_added_time):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def held_steps_persistence(held_steps_share, step_under_way, pp, arrival_rate, dp, lockstep_ranks):
+def held_steps_persistence(held_steps_share, step_under_way, pp, offered_rate, dp, lockstep_ranks):
     """How much more likely a step is held up behind one that is than behind one that is not, d = 1 - s/q.
 
     Of a chain of two states: behind a step alone prompts have come with the chance s = 1 - exp(-r·T).
     """
-    come = -xp.expm1(-arrival_rate / dp * lockstep_ranks * step_under_way * pp)
+    come = -xp.expm1(-offered_rate / dp * lockstep_ranks * step_under_way * pp)
     return xp.minimum(xp.maximum(1 - come / held_steps_share, 0.0), 0.98)
 
 
@@ -154,7 +154,7 @@ def rows_behind(
     met_round_hold_time,
     rate_first_time,
     mean_prefill_ratio,
-    arrival_rate,
+    offered_rate,
     dp,
     lockstep_ranks,
     prefill_moment,
@@ -187,7 +187,7 @@ def rows_behind(
     more = held_steps_persistence
     own_time = rate_first_time * mean_prefill_ratio
     waiting = at(free_wait, statistic="mean") * xp.minimum(prompt_part, 1.0)
-    come = -xp.expm1(-arrival_rate / dp * (lockstep_ranks * own_time + waiting))
+    come = -xp.expm1(-offered_rate / dp * (lockstep_ranks * own_time + waiting))
     beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_crowded_added_time
     mixed_iterations = prompts_beside_steps > 0
     return packed(

@@ -87,12 +87,13 @@ FORMULAS = by_label(
     {
         "batch_is_given": ("1", "pope2022inference", "1 where the study states the batch, or how many ask."),
         "random_arrivals": ("1", "kleinrock1975queueing", "1 where requests arrive at random, at any rate."),
+        "arrival_rate": ("1/s", "little1961", "Requests per second that arrive from outside."),
         "arrival_limit": ("1/s", "little1961", "Those that count as served; beyond a load of 1 their queue grows."),
     },
     {
-        STATES: (1.0, 0.0, 0.0),
-        ("memory", "run"): (0.0, 0.0, 0.0),
-        "rate": (0.0, 1.0, "served_limit"),
+        STATES: (1.0, 0.0, 0.0, 0.0),
+        ("memory", "run"): (0.0, 0.0, 0.0, 0.0),
+        "rate": (0.0, 1.0, "offered_rate", "served_limit"),
     },
 )
 
@@ -100,10 +101,9 @@ FORMULAS = by_label(
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={ONE_BATCH: 0.0})  # fmt: skip
-def rate_arrival_rate(request_rate, offered_load, largest_request_rate):
-    """Requests per second that arrive from outside: as stated, or a part of those that are served at most."""
+@formula(unit="1/s", source="little1961")
+def offered_rate(request_rate, offered_load, largest_request_rate):
+    """Requests per second that come at random: as stated, or a part of those that are served at most."""
     return xp.where(offered_load > 0, offered_load * largest_request_rate, request_rate)
 
 
@@ -120,9 +120,9 @@ def LABEL_load_weight():
 
 
 @alternative(of="load_weight", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_load_weight(request_capacity, arrival_rate, rate_tabulated_batch):
+def rate_load_weight(request_capacity, offered_rate, rate_tabulated_batch):
     """Weights of the tabulated batches, by load: of those whose capacities enclose the arrivals, by the batch there."""
-    rising = [at(request_capacity, load=node) / arrival_rate for node in NODES]
+    rising = [at(request_capacity, load=node) / offered_rate for node in NODES]
     grows = at(rate_tabulated_batch, load=NODES[1]) / at(rate_tabulated_batch, load=NODES[0])
     return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
 
@@ -134,9 +134,9 @@ def given_served_rate(request_capacity):
 
 
 @alternative(of="served_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
-def rate_served_rate(arrival_rate, largest_request_rate):
+def rate_served_rate(offered_rate, largest_request_rate):
     """Requests per second that end: as many as arrive, at most as many as the largest batch serves."""
-    return xp.minimum(arrival_rate, largest_request_rate)
+    return xp.minimum(offered_rate, largest_request_rate)
 
 
 @formula(unit="1/s", source="little1961, baccelli1995saturation")
@@ -156,9 +156,9 @@ def served_limit(largest_request_rate, largest_load):
 
 @alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961",
              others={ONE_BATCH: 1.0})  # fmt: skip
-def rate_load_fraction(arrival_rate, largest_request_rate):
+def rate_load_fraction(offered_rate, largest_request_rate):
     """Arrivals over what is served at most; beyond 1 the queue grows without end."""
-    return arrival_rate / largest_request_rate
+    return offered_rate / largest_request_rate
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",

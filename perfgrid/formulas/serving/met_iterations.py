@@ -96,9 +96,9 @@ def rate_first_time(
 
 
 @formula(unit="1", source="bailey1954bulk")
-def prompts_beside(arrival_rate, dp, lockstep_ranks, met_crowded_added_time, added_variation, occupied_share, pp):
+def prompts_beside(offered_rate, dp, lockstep_ranks, met_crowded_added_time, added_variation, occupied_share, pp):
     """Prompts that come while the iteration runs that an arrival meets: longer ones are met more often."""
-    server = arrival_rate / dp * lockstep_ranks
+    server = offered_rate / dp * lockstep_ranks
     return server * occupied_share * met_crowded_added_time / pp * (1 + added_variation)
 
 
@@ -184,7 +184,7 @@ def added_share(met_crowded_added_time, prompting_iteration_time):
 
 @formula(unit="1", source="vllm2026async")
 def prompts_follow(
-    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, arrival_rate, dp, lockstep_ranks
+    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, offered_rate, dp, lockstep_ranks
 ):
     """Chance that the iteration put together ahead holds prompts, by the one that runs: ``own`` steps alone, ``some``.
 
@@ -196,7 +196,7 @@ def prompts_follow(
         prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9 * prompting_iteration_time)
     )
     passes = at(own_iterations, whose="own")
-    prompts = xp.maximum(arrival_rate / dp * lockstep_ranks * passes / prompting, 1.0)
+    prompts = xp.maximum(offered_rate / dp * lockstep_ranks * passes / prompting, 1.0)
     goes_on = -xp.expm1(-prompts * xp.log(passes))
     return table("whose", own=share * (1 - goes_on), some=goes_on + (1 - goes_on) * share)
 
