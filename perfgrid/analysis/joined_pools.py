@@ -178,7 +178,7 @@ def _designs(
     """All designs of one pool."""
     own = getattr(file, pool)
     parameters = {key: value for key, value in file.workload_parameters.items() if key not in OF_BOTH}
-    content = {"workload": "inference", "dtype": "float64", "title": f"{file.title}: {pool} pool"}
+    content: dict[str, Any] = {"workload": "inference", "dtype": "float64", "title": f"{file.title}: {pool} pool"}
     content["axes"] = {key: values for key, values in file.axes.items() if key not in OF_BOTH} | own.axes
     content["overrides"] = file.overrides | own.overrides
 

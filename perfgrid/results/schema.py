@@ -33,9 +33,10 @@ def _array(value: Any) -> Any:
     """Numbers and truth values, or texts, in lists of equal lengths: what becomes an array; or its shape and values."""
     if isinstance(value, dict):
         shape, values = value.get("shape"), value.get("values")
-        whole = isinstance(shape, list) and all(isinstance(n, int) and n > 0 for n in shape)
-        if set(value) != {"shape", "values"} or not (whole and isinstance(values, list) and prod(shape) == len(values)):
-            raise ValueError("should be a shape and as many values")
+        if not (set(value) == {"shape", "values"} and isinstance(shape, list) and isinstance(values, list)):
+            raise ValueError("should be a shape and values")
+        if not all(isinstance(n, int) and n > 0 for n in shape) or prod(shape) != len(values):
+            raise ValueError("should have as many values as its shape says")
         _array(values)
         return value
     found = np.array(value)

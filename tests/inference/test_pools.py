@@ -4,6 +4,7 @@ import heapq
 import json
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -235,7 +236,7 @@ def test_random_arrivals_are_served_as_in_a_simulation(load):
 
 
 def test_clients_without_a_place_wait_as_in_a_simulation():
-    fast = {"prefill_limit": 1e3} | {f"prefill_time_{name}": 0.0 for name in ("deviation", "lean")}
+    fast: dict[str, Any] = {"prefill_limit": 1e3} | {f"prefill_time_{name}": 0.0 for name in ("deviation", "lean")}
     fast |= {name: INNER.vector("load", [1e-3] * len(LOADS)) for name in ("prefill_time_mean", "own_prompt_time")}
     found = joined("time_to_first_token", "served_rate", batch=64.0, largest=16.0, decode_rank_cache=0.0, **fast)
     run = simulate("clients", 64, 4000, 1, 1, lambda j: 1e-3, step_of, 100, 16, seed=1)
