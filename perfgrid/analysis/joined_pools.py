@@ -32,12 +32,18 @@ from perfgrid.text.numbers import label_text
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone
     *("batch_rule", "batch", "request_rate", "offered_load", "largest_load", "loop_requests", "equal_lengths"),
-    *("time_to_first_token_limit", "time_per_output_token_limit", "limit_statistic", "transfer_by_layer"),
+    *(
+        "shared_queue",
+        "time_to_first_token_limit",
+        "time_per_output_token_limit",
+        "limit_statistic",
+        "transfer_by_layer",
+    ),
 )
 RANDOM = {"batch_rule": "rate", "request_rate": 1}  # in the place of which the axis states a load
 ALONE = {"prefill": RANDOM | {"output_tokens": 1}, "decode": RANDOM | {"prefilled": True}}  # a pool by itself
 LOAD = {"offered_load": list(LOADS)}  # the axis at which it is tabulated, the last one
-MACHINE = ("memory_per_device", "tier_bandwidth", "tier_transfer_latency", "largest_request_rate")
+MACHINE = ("memory_per_device", "tier_bandwidth", "tier_transfer_latency", "largest_request_rate", "lockstep_ranks")
 OWN = ("first_time", "mean_prefill_ratio")
 COLUMNS = {
     "prefill": (*MACHINE, *OWN, "first_token_spread"),
@@ -236,6 +242,7 @@ def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
         "ranks": once["tp"] * once["cp"] * once["pp"],
         "rank_rate": once["tier_bandwidth"],
         "limit": once["largest_request_rate"],
+        "workers": once["dp"] / once["lockstep_ranks"],
     }
     own |= {"charge": once[COST]} if COST in once else {}
     columns = {f"{pool}_{name}": array for name, array in own.items()}

@@ -38,6 +38,7 @@ STEP = (0.010, 0.0002)  # seconds of a step: so many, and so many for each seque
 LARGEST = 256.0
 PASS = 0.2  # seconds of a prompt on the one worker of the prefill pool
 GIVEN = {  # a system without a device
+    **{"shared_queue": 1.0, "prefill_workers": 1.0, "decode_workers": 1.0},
     **{"prefill_limit": 1 / PASS, "prefill_replicas": 1.0, "prefill_ranks": 1.0, "prefill_rank_rate": 50e9},
     **{"decode_ranks": 2.0, "decode_rank_rate": 50e9, "decode_rank_cache": 1e9, "transfer_latency": 0.0},
     **{

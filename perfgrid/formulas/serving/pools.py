@@ -5,6 +5,7 @@ Each pool is evaluated on its own by the formulas of random arrivals, at `LOADS`
 (``prefilled``). What is given here are its limit and the moments of its times, t. Near the limit they grow as
 1/(1 - u); between two loads u, t·(1 - u) is a straight line.
 
+With ``shared_queue`` the workers of a pool take requests from one queue, so that waits are shorter (Sakasegawa 1977).
 Requests pass the prefill pool, the network, the decode pool: means, variances and third moments of independent times
 add up. The first token comes from the prefill pool, when the decode pool has taken the request in; with
 ``decode_yields_first`` a step of the decode pool yields it.
@@ -29,6 +30,7 @@ ROUNDING = 1e-9
 LOADS = (1e-5, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99)  # of each pool alone
 STATISTICS = INNER.labels["statistic"]
 MOST_LOAD = LOADS[-1]  # of random arrivals; beyond it a design is flagged
+MANY = 1e12  # random arrivals
 MOST_MET = 0.99995  # that the many clients of a loop meet
 BISECTIONS = 12  # of the search for the rate of a loop, before two steps of Newton's rule
 
@@ -44,8 +46,18 @@ FORMULAS = (
             "wanted_rate": ("1/s", "little1961", "Requests per second that users ask for."),
             "met_rate": ("1/s", "reiser1980mva", "Requests per second among which one comes."),
             "most_load": ("1", "little1961", "Load up to which waits are counted."),
+            "asking_clients": ("1", "little1961", "Requests that there can be at once."),
+            "begun_share": ("1", "little1961", "Part of the requests that are there in the beginning."),
+            "late_time": (
+                "s",
+                "little1961",
+                "Time by which requests wait longer, as the slower pool does not keep up.",
+            ),
         },
-        {"rate": ("arrival_rate", "arrival_rate", "counted_load"), "clients": ("loop_rate", "loop_met_rate", MOST_MET)},
+        {
+            "rate": ("arrival_rate", "arrival_rate", "counted_load", MANY, 0.0, 0.0),
+            "clients": ("loop_rate", "loop_met_rate", MOST_MET, "active_clients", "starting_share", "loop_rest"),
+        },
     ),
 )
 
@@ -67,15 +79,32 @@ def spread_at(load, *tables):
     return table("statistic", **{n: at_load(v, load) for n, v in zip(STATISTICS, tables, strict=True)})
 
 
-def beyond(wait, step, most):
-    """What of a wait for the decode pool is longer than can be: a step, and all that can wait for a place before."""
-    return xp.maximum(wait - step - most, 0.0)
+def shared(load, queues):
+    """Wait in one queue for n servers over that in a queue of each: u^(√(2(n + 1)) - 2)/n (Sakasegawa)."""
+    return xp.maximum(load, LOADS[0]) ** (xp.sqrt(2 * (queues + 1)) - 2) / queues
 
 
-def time_in_pools(prefill, decode, prefill_mean, stay_mean, wait_mean, token_mean, row):
-    """Mean time of a request in both pools at their loads; clients wait for a place no longer than their ``row``."""
-    excess = beyond(at_load(wait_mean, decode), at_load(token_mean, decode), row)
-    return at_load(prefill_mean, prefill) + at_load(stay_mean, decode) - excess
+def time_in_prefill(load, mean, own, queues):
+    """Mean time of a request in the prefill pool at a load."""
+    own = at_load(own, load)
+    return own + (at_load(mean, load) - own) * shared(load, queues)
+
+
+def wait_in_decode(load, wait, token, queues, row):
+    """Mean wait for the decode pool at a load, and by how much it is shorter than in a queue of each replica.
+
+    For a step, and for a place: clients no longer than all that have none, their ``row``.
+    """
+    whole, step = at_load(wait, load), at_load(token, load)
+    place = xp.maximum(whole - step, 0.0)
+    less = place - xp.minimum(place * shared(load, queues), row)
+    return whole - less, less
+
+
+def time_in_pools(prefill, decode, prefill_time, own, prefill_queues, stay, wait, token, decode_queues, row):
+    """Mean time of a request in both pools at their loads."""
+    _, less = wait_in_decode(decode, wait, token, decode_queues, row)
+    return time_in_prefill(prefill, prefill_time, own, prefill_queues) + at_load(stay, decode) - less
 
 
 def limited(spread, alone, most):
@@ -83,7 +112,7 @@ def limited(spread, alone, most):
     mean, variance, third = spread
     most = alone + most
     part = most / xp.maximum(variance, most)
-    return mean, variance * part + ROUNDING * most, third * part * xp.sqrt(part)
+    return mean, variance * part + ROUNDING * (mean**2 + alone), third * part * xp.sqrt(part)
 
 
 # ---- the rate -------------------------------------------------------------------------------------------------------
@@ -96,9 +125,15 @@ def pool_decode_steps(decode_steps, decode_yields_first, accepted_tokens):
 
 
 @formula(unit="s", source="little1961")
-def place_row(active_clients, decode_places, decode_limit):
+def place_row(asking_clients, decode_places, decode_limit):
     """Time in which all clients that have no place in the decode pool would get one."""
-    return xp.maximum(active_clients - decode_places, 0.0) / decode_limit
+    return xp.maximum(asking_clients - decode_places, 0.0) / decode_limit
+
+
+@formula(unit="1", source="sakasegawa1977", family={"POOL": ("prefill", "decode")})
+def POOL_queues(POOL_workers, shared_queue):
+    """Workers of the POOL pool that take requests from one queue: all of them, or each has its own."""
+    return xp.where(shared_queue, POOL_workers, 1.0)
 
 
 @formula(unit="1/s", source="reiser1980mva")
@@ -107,9 +142,12 @@ def loop_met_rate(
     prefill_limit,
     decode_limit,
     prefill_time_mean,
+    own_prompt_time,
+    prefill_queues,
     decode_stay_mean,
     decode_wait_mean,
     decode_token_mean,
+    decode_queues,
     place_row,
     lone_transfer_time,
     asking_time,
@@ -120,7 +158,10 @@ def loop_met_rate(
     """
     others, most = xp.maximum(active_clients - 1, 1e-6), xp.minimum(prefill_limit, decode_limit)
 
-    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+    tables = (
+        *(prefill_time_mean, own_prompt_time, prefill_queues),
+        *(decode_stay_mean, decode_wait_mean, decode_token_mean, decode_queues, place_row),
+    )
 
     def over(z):
         rate = -xp.expm1(-z) * most
@@ -145,15 +186,21 @@ def loop_time(
     prefill_met_load,
     decode_met_load,
     prefill_time_mean,
+    own_prompt_time,
+    prefill_queues,
     decode_stay_mean,
     decode_wait_mean,
     decode_token_mean,
+    decode_queues,
     place_row,
     exposed_transfer_time,
     asking_time,
 ):
     """Time of a request of a loop among its others."""
-    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+    tables = (
+        *(prefill_time_mean, own_prompt_time, prefill_queues),
+        *(decode_stay_mean, decode_wait_mean, decode_token_mean, decode_queues, place_row),
+    )
     return time_in_pools(prefill_met_load, decode_met_load, *tables) + exposed_transfer_time + asking_time
 
 
@@ -184,70 +231,68 @@ def POOL_met_load(met_rate, POOL_limit, most_load):
 # ---- times of one pool ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="prefill_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
-def rate_prefill_spread(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean):
-    """Time of a request in the prefill pool, by statistic."""
-    return spread_at(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean)
-
-
-@alternative(of="prefill_spread", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
-def clients_prefill_spread(
+@formula(unit="s", source="zhong2024distserve, sakasegawa1977, reiser1980mva")
+def prefill_spread(
     prefill_met_load,
     prefill_time_mean,
     prefill_time_deviation,
     prefill_time_lean,
+    own_prompt_time,
+    prefill_queues,
     away_from_prefill,
     prefill_limit,
     decode_limit,
-    active_clients,
-    starting_share,
-    loop_rest,
+    asking_clients,
+    begun_share,
+    late_time,
 ):
-    """The same of clients: a queue varies as those do that are elsewhere, at most like a Poisson number of them.
+    """Time of a request in the prefill pool, by statistic.
 
-    In the beginning all come together, and their prompts are computed in a row.
+    Waits are of one queue; that of clients varies as those do that are elsewhere, at most like a Poisson number. In the
+    beginning they all come together, and their prompts are computed in a row.
     """
     tables = (prefill_time_mean, prefill_time_deviation, prefill_time_lean)
     alone = unpacked(spread_at(0.0 * prefill_met_load + LOADS[0], *tables))
-    mean, variance, third = limited(
-        unpacked(spread_at(prefill_met_load, *tables)), alone[1], away_from_prefill / prefill_limit**2
-    )
-    later = (mean + xp.where(prefill_limit <= decode_limit, loop_rest, 0.0), variance, third)
-    row = xp.maximum(active_clients - 1, 0.0) / prefill_limit
-    return packed(*mixed([(1 - starting_share, *later), (starting_share, alone[0] + row / 2, row**2 / 12, 0.0)]))
+    _, variance, third = unpacked(spread_at(prefill_met_load, *tables))
+    less = shared(prefill_met_load, prefill_queues) / prefill_queues
+    own = time_in_prefill(prefill_met_load, prefill_time_mean, own_prompt_time, prefill_queues)
+    queue = alone[1] + xp.maximum(variance - alone[1], 0.0) * less, third * less / prefill_queues
+    mean, variance, third = limited((own, *queue), alone[1], away_from_prefill / prefill_limit**2)
+    later = (mean + xp.where(prefill_limit <= decode_limit, late_time, 0.0), variance, third)
+    row = begun_share * xp.maximum(asking_clients - 1, 0.0) / prefill_limit / xp.maximum(begun_share, 1e-9)
+    return packed(*mixed([(1 - begun_share, *later), (begun_share, alone[0] + row / 2, row**2 / 12, 0.0)]))
 
 
 @formula(unit="1", source="little1961")
-def away_from_prefill(active_clients, met_rate, prefill_met_load, prefill_time_mean):
+def away_from_prefill(asking_clients, met_rate, prefill_met_load, prefill_time_mean):
     """Clients that are not in the prefill pool, on average."""
-    return xp.maximum(active_clients - met_rate * at_load(prefill_time_mean, prefill_met_load), 0.0)
+    return xp.maximum(asking_clients - met_rate * at_load(prefill_time_mean, prefill_met_load), 0.0)
 
 
-@alternative(of="decode_wait_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
-def rate_decode_wait_spread(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean):
-    """Time of a request in the decode pool before its first step ends or, if the prefill has yielded one, begins."""
-    return spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
-
-
-@alternative(of="decode_wait_spread", by="batch_rule", label="clients", unit="s", source="little1961")
-def clients_decode_wait_spread(
+@formula(unit="s", source="zhong2024distserve, sakasegawa1977, little1961")
+def decode_wait_spread(
     decode_met_load,
     decode_wait_mean,
     decode_wait_deviation,
     decode_wait_lean,
+    decode_token_mean,
+    decode_queues,
     place_row,
-    token_time_spread,
     prefill_limit,
     decode_limit,
-    loop_rest,
+    late_time,
 ):
-    """The same of clients, of whom not more can wait for a place than have none."""
-    step = at(token_time_spread, statistic="mean")
+    """Time of a request in the decode pool before its first step ends or, if the prefill has yielded one, begins.
+
+    Waits for a place are of one queue, and of clients not more can wait than have none.
+    """
     wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
-    mean, variance, third = unpacked(wait)
-    cut = beyond(mean, step, place_row)
-    mean = mean - cut + xp.where(prefill_limit <= decode_limit, 0.0, loop_rest)
-    return packed(*limited((mean, variance, third), step**2, place_row / decode_limit))
+    _, variance, third = unpacked(wait)
+    mean, _ = wait_in_decode(decode_met_load, decode_wait_mean, decode_token_mean, decode_queues, place_row)
+    mean = mean + xp.where(prefill_limit <= decode_limit, 0.0, late_time)
+    less, step = shared(decode_met_load, decode_queues) / decode_queues, at_load(decode_token_mean, decode_met_load)
+    queue = (mean, variance * less, third * less / decode_queues)
+    return packed(*limited(queue, step**2, place_row / decode_limit))
 
 
 @formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")

@@ -57,6 +57,7 @@ def pooled(record: Record, *outputs: str) -> dict[str, np.ndarray]:
     each = int(layout["tp"][0] * layout["pp"][0]) * ranks
     content = {"outputs": list(outputs), "dtype": "float64", "axes": tables, "overrides": own}
     content["workload_parameters"] = {n: v for n, v in design.items() if n not in own}
+    content["workload_parameters"] |= {"shared_queue": False}  # `system.Simulation` draws a replica
     content |= {
         pool: {"axes": {"parallelism": layout | {"devices": [each * count]}}}
         for pool, count in record["replicas"].items()
