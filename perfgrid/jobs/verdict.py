@@ -29,33 +29,34 @@ from .suggest_pools import interval_of_pools
 from .suggestions import AXIS, aim_of, with_own_model
 
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests")
-HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
-HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity", "total_parameters")
+HELD = ("weight_memory", "engine_memory", "counted_memory", "cache_room", "cache_capacity", "startup_margin")
+HELD = (*HELD, "fitting_context", "cache_capacity_tokens", "largest_batch", "hbm_capacity", "total_parameters")
 REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
 }
 USUAL_CONTEXT = 8192  # where neither the model nor the launch states a limit
-ROUNDS, LENGTHS = 3, 257  # of the search for the longest context: 2**24 tokens to one
 
 
 @dataclass(frozen=True)
 class Held:
     """What one device of a server holds, in bytes, and what its cache is good for, in tokens and sequences.
 
-    ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
-    longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
-    take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
-    ``short``: bytes that it lacks to start; ``parameters``: of the model.
+    ``counted``: as the driver counts it; ``working``: all beside weights and cache; ``room``: for the cache, below zero
+    where there is none; ``cache_tokens``: of one replica, in requests of the longest context; ``context``: tokens of
+    the longest request that fits; ``limit``: of the longest one that it should take, 0 if none is known, ``stated``: by
+    the launch; ``sequences``: of so many tokens at once, on all replicas; ``margin``: bytes that are left when it has
+    started, beside the longest request where it insists on one, below zero by what it lacks; ``parameters``: of the
+    model.
     """
 
     pool: str
     devices: int
     replicas: int
     capacity: float
+    counted: float
     weights: float
     working: float
-    reserved: float
     room: float
     cache: float
     cache_tokens: int
@@ -64,7 +65,7 @@ class Held:
     stated: bool
     sequences: int
     starts: bool
-    short: float
+    margin: float
     parameters: float
 
 
@@ -186,36 +187,31 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
     fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
     server = replace(job, values=values, pools={})
     length = limit or USUAL_CONTEXT
-    grid = _at_lengths(server, [length], device, catalog, software)
-    of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
-    context = length
-    if of["sequence_cache_memory"] > of["cache_capacity"] or not limit:
-        context = _longest(server, of["cache_capacity"], limit or 2**24, device, catalog, software)
+    of = _at_length(server, length, device, catalog, software)
+    context = int(of["fitting_context"])
     if fitted and context < limit:
         limit = length = context
-        grid = _at_lengths(server, [max(length, 1)], device, catalog, software)
-        of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
+        of = _at_length(server, max(length, 1), device, catalog, software)
     whole = job.format.whole_context and bool(limit) and not fitted
-    needed = of["sequence_cache_memory"] if whole else 0.0
-    short = max(needed - min(of["cache_room"], of["cache_capacity"]), 0.0)
+    margin = of["startup_margin"] if whole else min(of["cache_room"], of["cache_capacity"])
     return Held(
-        pool,
-        int(job.values.get("devices", 1)),
-        int(job.values.get("dp", 1)),
-        of["hbm_capacity"],
-        of["weight_memory"],
-        of["workspace_memory"],
-        of["reserved_memory"],
-        of["cache_room"],
-        of["cache_capacity"],
-        int(of["cache_capacity"] / of["sequence_cache_memory"] * length),
-        context,
-        limit,
-        bool(stated),
-        int(of["largest_batch"]),
-        short == 0 and context > 0,
-        short,
-        of["total_parameters"],
+        pool=pool,
+        devices=int(job.values.get("devices", 1)),
+        replicas=int(job.values.get("dp", 1)),
+        capacity=of["hbm_capacity"],
+        counted=of["counted_memory"],
+        weights=of["weight_memory"],
+        working=of["engine_memory"] - of["weight_memory"],
+        room=of["cache_room"],
+        cache=of["cache_capacity"],
+        cache_tokens=int(of["cache_capacity_tokens"]),
+        context=min(context, limit) if limit else context,
+        limit=limit,
+        stated=bool(stated),
+        sequences=int(of["largest_batch"]),
+        starts=margin >= 0 and context > 0,
+        margin=margin,
+        parameters=of["total_parameters"],
     )
 
 
@@ -232,25 +228,10 @@ def _beyond_model(job: Job) -> str:
     return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 
 
-def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:
-    """Tokens of the longest request whose cache fits a room, at most so many."""
-    low, high = 0, most
-    for _ in range(ROUNDS):
-        lengths = np.unique(np.linspace(low, high, LENGTHS).round().astype(int))
-        lengths = lengths[lengths > 0]
-        grid = _at_lengths(job, lengths.tolist(), device, catalog, software)
-        needed = np.broadcast_to(np.ravel(grid["sequence_cache_memory"].values), len(lengths))
-        fitting = lengths[needed <= room]
-        low = int(fitting.max(initial=low))
-        high = int(lengths[needed > room].min(initial=high))
-        if high - low <= 1:
-            break
-    return most if high == most and low >= most else low
-
-
-def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> xr.Dataset:
-    """What a device of a server holds with requests of some lengths."""
-    return evaluate(held_study(job, lengths, device, catalog, software)).squeeze(drop=True)
+def _at_length(job: Job, length: int, device: str, catalog: Catalog, software: str | None) -> dict[str, float]:
+    """What a device of a server holds with requests of some length."""
+    grid = evaluate(held_study(job, [length], device, catalog, software)).squeeze(drop=True)
+    return {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
 
 
 def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:

@@ -84,7 +84,7 @@ def version_of(record: Mapping[str, Any]) -> str:
     if "version" in record:
         return str(record["version"])
     number = re.search(r"vllm-project/vllm/(?:issues|pull)/(\d+)", record["source"])
-    if number:
+    if number and record["engine"] == "vllm":
         return next((version for last, version in ISSUES if int(number[1]) <= last), "")
     return next((version for part, version in SOURCES if part in record["source"]), "")
 
@@ -104,14 +104,15 @@ def score(record: Mapping[str, Any], configs: Mapping[str, Any], catalog: Catalo
     """A record with what is predicted for it."""
     catalog, model = model_of(record, configs, catalog)
     device = record.get("device")
-    memory = record.get("device_gib")
+    memory, counted = record.get("device_gib"), "device_gib" in record
     if device is None:
         device, usual = CARDS[record["card"]]
         memory = memory or usual
     if memory:
-        catalog, device = catalog.named("device", f"{device}[hbm_capacity={memory} GiB]", "")
+        catalog, device = catalog.named("device", f"{device}[hbm_capacity={memory} GiB{', driver_share=0' * counted}]", "")
     try:
-        job = read_job(record["launch"], devices=record["devices"], model=model, catalog=catalog)
+        form = "tensorrt-llm" if record["engine"] == "tensorrt-llm" else None
+        job = read_job(record["launch"], form, record["devices"], model, catalog=catalog)
         job = on_device_of(job, device, catalog)
         version = version_of(record)
         engine = engine_named(f"{record['engine']} {version}" if version else record["engine"], None)
@@ -151,7 +152,7 @@ def main() -> None:
         mark = {name: "" if row.met(name) else " <--" for name in row.predicted}
         print(f"    predicted  {', '.join(f'{n} {v:.5g}{mark[n]}' for n, v in row.predicted.items()) or row.why}")
         if row.held:
-            parts = {"working": row.held.working, "reserved": row.held.reserved}
+            parts = {"counted": row.held.counted, "working": row.held.working, "margin": row.held.margin}
             logged = {n: row.record[n] for n in ("activations_gib", "non_torch_gib", "graphs_gib") if n in row.record}
             print(f"    parts      {', '.join(f'{n} {v / GIB:.4g}' for n, v in parts.items())}; logged {logged}")
     for title, of in (("open", [r for r in rows if not r.blind]), ("blind", [r for r in rows if r.blind])):
