@@ -183,7 +183,7 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
     """What a server holds, without a load: see `Held`."""
     values = {n: v for n, v in job.values.items() if n not in LOAD}
     stated = int(values.pop("context_limit", 0) or 0)
-    limit = stated or _published(job)
+    limit = stated or job.published_context
     fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
     server = replace(job, values=values, pools={})
     length = limit or USUAL_CONTEXT
@@ -215,15 +215,9 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
     )
 
 
-def _published(job: Job) -> int:
-    """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
-    known: Mapping[str, Any] = job.model.values if job.model else {}
-    return int(known.get("published_context") or known.get("context_length") or 0)
-
-
 def _beyond_model(job: Job) -> str:
     """What to say of a server that should take longer requests than its model is published for; empty for others."""
-    asked, known = int(job.values.get("context_limit", 0) or 0), _published(job)
+    asked, known = int(job.values.get("context_limit", 0) or 0), job.published_context
     title = job.model.title if job.model else ""
     return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 

@@ -112,10 +112,10 @@ def score(record: Mapping[str, Any], configs: Mapping[str, Any], catalog: Catalo
         catalog, device = catalog.named("device", f"{device}[hbm_capacity={memory} GiB{', driver_share=0' * counted}]", "")
     try:
         form = "tensorrt-llm" if record["engine"] == "tensorrt-llm" else None
-        job = read_job(record["launch"], form, record["devices"], model, catalog=catalog)
-        job = on_device_of(job, device, catalog)
+        job = read_job(record["launch"], form, record["devices"], model, record.get("settings"), catalog)
         version = version_of(record)
         engine = engine_named(f"{record['engine']} {version}" if version else record["engine"], None)
+        job = on_device_of(job, device, catalog, engine)
         return Scored(record, held_by("", job, str(device), catalog, engine))
     except PerfgridError as error:
         return Scored(record, why=str(error))

@@ -8,19 +8,19 @@ of the rest. TensorRT-LLM and LMDeploy: the cache, to a part of what weights and
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 from perfgrid.formulas.axes import at, only, table, total
 
 from .batching import CHOSEN, STATES
 
-GIB, MIB = 2.0**30, 2.0**20
 # SGLang, server_args: by memory up to so many GiB, the largest batch of its graphs for fewer than four ranks and others
-GRAPH_TIERS = ((20, 8, 8), (35, 24, 80), (60, 32, 160), (160, 256, 512), (float("inf"), 512, 512))
-STATIC_BASE, LEAST_CHUNK, PER_CHUNK_TOKEN, PER_GRAPH, PER_RANK = 512 * MIB, 2048, 1.5 * MIB, 2 * MIB, 128 * MIB
-PER_ATTENTION_GRAPH, MANY, MORE = 3 * MIB, 300, 1.5  # of a graph's batch on each replica of attention; above MANY more
-LARGE_DEVICE, LEAST_STATIC = 60 * GIB, 10 * GIB
+GRAPH_TIERS = ((20, 8.0, 8.0), (35, 24.0, 80.0), (60, 32.0, 160.0), (160, 256.0, 512.0), (float("inf"), 512.0, 512.0))
+STATIC_BASE, LEAST_CHUNK, PER_CHUNK_TOKEN, PER_GRAPH, PER_RANK = 512.0, 2048.0, 1.5, 2.0, 128.0  # MiB but for tokens
+PER_ATTENTION_GRAPH, MANY, MORE = 3.0, 300, 1.5  # MiB of a graph's batch on each replica of attention; above MANY more
+LARGE_DEVICE, LEAST_STATIC = 60 * 1024, 10 * 1024.0  # MiB
+MOST_STATIC = 0.3  # of the device: what eight replicas of attention reserve of 80 GiB; wider launches state it
 PAIR = 1 / 3  # of the buffers of communicators: two ranks need neither trees nor multicast
-ENDLESS_CONTEXT = 2.0**40  # tokens: models without attention have no longest context
+ENDLESS = 2.0**40  # sequences or tokens, of a model without attention
 
 # ---- working space --------------------------------------------------------------------------------------------------
 
@@ -85,12 +85,12 @@ def workspace_memory(pass_activation_memory, sampler_memory):
 def communicator_memory(communicator_size, tp, cp, ep, etp, pp):
     """Buffers of communicators on one device; none where it is alone."""
     ranks = xp.maximum(tp * cp, ep * etp) * pp
-    return communicator_size * xp.where(ranks > 2, 1.0, xp.where(ranks > 1, PAIR, 0.0))
+    return communicator_size * xp.where(ranks >= 3, 1.0, xp.where(ranks >= 2, PAIR, 0.0))
 
 
 @formula(unit="byte", source="vllm2026memory")
 def engine_memory(weight_memory, workspace_memory, reserved_memory, communicator_memory, graph_memory):
-    """What an engine holds on one device of the fullest stage before it has a cache."""
+    """Without a cache: weight_memory + workspace_memory + reserved_memory + communicator_memory + graph_memory."""
     return weight_memory + workspace_memory + reserved_memory + communicator_memory + graph_memory
 
 
@@ -103,24 +103,35 @@ def counted_memory(hbm_capacity, driver_share):
     return hbm_capacity * (1 - driver_share)
 
 
-@formula(unit="byte", source="sglang2026arguments")
-def unstated_reserve(hbm_capacity, prefill_chunk_tokens, tp, pp, ep, etp):
-    """What SGLang leaves beside weights and cache where nothing is stated: by tokens of a chunk, graphs and ranks."""
-    ranks = xp.maximum(tp, ep * etp)
-    replicas = xp.maximum(ranks / tp, 1.0)  # of attention
-    graph = GRAPH_TIERS[-1][1] + 0.0 * hbm_capacity
-    for most, few, many in reversed(GRAPH_TIERS[:-1]):
-        graph = xp.where(hbm_capacity < most * GIB, xp.where(ranks < 4, float(few), float(many)), graph)
-    attention = PER_ATTENTION_GRAPH * graph * replicas * xp.where(graph > MANY, MORE, 1.0)
-    chunk = PER_CHUNK_TOKEN * xp.maximum(prefill_chunk_tokens, float(LEAST_CHUNK))
-    reserve = STATIC_BASE + chunk + PER_GRAPH * graph + PER_RANK * ranks * pp + xp.where(replicas > 1, attention, 0.0)
-    return xp.where(hbm_capacity > LARGE_DEVICE, xp.maximum(reserve, LEAST_STATIC), reserve)
+@constant(unit="byte", source="sglang2026arguments")
+def mebibyte():
+    """The unit in which engines state their memory."""
+    return 2.0**20
 
 
 @formula(unit="1", source="sglang2026arguments")
-def static_share(static_memory_fraction, unstated_reserve, hbm_capacity):
+def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, etp):
+    """MiB that SGLang leaves beside weights and cache where nothing is stated: by tokens of a chunk, graphs and ranks.
+
+    Its rule is for one node: of tens of ranks it would leave nothing, and their launches state the share.
+    """
+    capacity = hbm_capacity / mebibyte
+    ranks = xp.maximum(tp, ep * etp)
+    replicas = xp.maximum(ranks / tp, 1.0)  # of attention
+    graph = GRAPH_TIERS[-1][1]
+    for most, few, many in reversed(GRAPH_TIERS[:-1]):
+        graph = xp.where(capacity < most * 1024, xp.where(ranks < 4, few, many), graph)
+    attention = PER_ATTENTION_GRAPH * graph * replicas * xp.where(graph > MANY, MORE, 1.0)
+    chunk = PER_CHUNK_TOKEN * xp.maximum(prefill_chunk_tokens, LEAST_CHUNK)
+    reserve = STATIC_BASE + chunk + PER_GRAPH * graph + PER_RANK * ranks * pp + xp.where(replicas > 1, attention, 0.0)
+    reserve = xp.where(capacity > LARGE_DEVICE, xp.maximum(reserve, LEAST_STATIC), reserve)
+    return xp.minimum(reserve, MOST_STATIC * capacity)
+
+
+@formula(unit="1", source="sglang2026arguments")
+def static_share(static_memory_fraction, unstated_reserve, mebibyte, hbm_capacity):
     """Part of the memory that weights and cache may take together: stated, or what the engine leaves of it."""
-    return xp.where(static_memory_fraction > 0, static_memory_fraction, 1 - unstated_reserve / hbm_capacity)
+    return xp.where(static_memory_fraction > 0, static_memory_fraction, 1 - unstated_reserve * mebibyte / hbm_capacity)
 
 
 @formula(unit="byte", source="kwon2023vllm, zheng2024sglang, nvidia2026trtllmmemory")
@@ -168,6 +179,11 @@ def state_pool_share(state_pool_ratio, sequence_state_size):
     return xp.where(sequence_state_size > 0, state_pool_ratio / (1 + state_pool_ratio), 0.0)
 
 
+def quotient(whole, part):
+    """Parts in a whole; endless where there is no part."""
+    return xp.where(part > 0, whole / xp.where(part > 0, part, whole), ENDLESS)
+
+
 @formula(unit="1", source="kwon2023vllm, sglang2025hybrid")
 def fitting_sequences(
     cache_capacity, shared_prefix_memory, sequence_key_value_memory, sequence_state_memory, state_pool_share
@@ -178,10 +194,8 @@ def fitting_sequences(
     """
     states = state_pool_share * cache_capacity
     keys = xp.maximum(cache_capacity - states - shared_prefix_memory, 0.0)
-    apart = xp.minimum(
-        keys / xp.maximum(sequence_key_value_memory, 1.0), states / xp.maximum(sequence_state_memory, 1.0)
-    )
-    together = keys / xp.maximum(sequence_key_value_memory + sequence_state_memory, 1.0)
+    apart = xp.minimum(quotient(keys, sequence_key_value_memory), quotient(states, sequence_state_memory))
+    together = quotient(keys, sequence_key_value_memory + sequence_state_memory)
     return xp.where(state_pool_share > 0, apart, together)
 
 
@@ -203,15 +217,15 @@ def fitting_context(
 ):
     """Tokens of the longest sequence whose cache fits alone, in whole pages; layers with a window stop growing."""
     states = state_pool_share * cache_capacity
-    room = cache_capacity - xp.where(state_pool_share > 0, states, sequence_state_memory)
+    apart = state_pool_share > 0
+    room = xp.maximum(cache_capacity - xp.where(apart, states, sequence_state_memory), 0.0)
     whole, windowed = (at(rank_token_cache, mask=mask) for mask in ("whole", "window"))
-    per_token = whole + xp.where(window_pool_share > 0, window_pool_share, 1.0) * windowed
-    span = xp.where(window_pool_share > 0, ENDLESS_CONTEXT, xp.maximum(window, 1.0))
-    short = room / xp.maximum(per_token, 1e-9)
-    longer = (room - span * windowed) / xp.maximum(whole, 1e-9)
-    tokens = xp.minimum(xp.where(short > span, longer, short), ENDLESS_CONTEXT)
-    states_fit = (state_pool_share == 0) | (states >= sequence_state_memory)
-    return xp.where(states_fit, xp.floor(xp.maximum(tokens, 0.0) / page_tokens + 1e-9) * page_tokens, 0.0)
+    pooled = window_pool_share > 0
+    span = xp.where(pooled, ENDLESS, xp.maximum(window, 1.0))
+    short = quotient(room, whole + xp.where(pooled, window_pool_share, 1.0) * windowed)
+    longer = quotient(xp.maximum(room - xp.where(pooled, 0.0, span) * windowed, 0.0), whole)
+    pages = xp.floor(xp.where(short > span, longer, short) / page_tokens + 1e-9)
+    return xp.where(apart & (states < sequence_state_memory), 0.0, xp.minimum(pages * page_tokens, ENDLESS))
 
 
 @formula(unit="byte", source="kwon2023vllm")
@@ -242,7 +256,7 @@ def serving_memory_per_device(engine_memory, kv_cache_memory, recurrent_state_me
 
 @constraint(
     kind="exceeds",
-    reason="weights, key-value cache and activations exceed the memory that the engine may use",
+    reason="weights, key-value cache and activations exceed the device memory that the engine may use",
     source="kwon2023vllm",
     of="fits_memory",
     workload="inference",
