@@ -53,6 +53,7 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     counted = f", of which the driver counts {number(held.counted, size)}" if held.counted < held.capacity else ""
     yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device{counted}"
     yield "working space", f"{number(held.working, size)} a device, with what the software reserves"
+    yield "engine's rule", held.rule
     yield "cache", f"{number(held.cache, size)} a device, {held.cache_tokens:,} tokens a replica"
     of = f" of {held.limit:,}" if held.limit else ""
     whose = "" if held.stated else " of the model" if held.limit else "; the limit of the model is not known"

@@ -31,6 +31,12 @@ from .suggestions import AXIS, aim_of, with_own_model
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests")
 HELD = ("weight_memory", "engine_memory", "counted_memory", "cache_room", "cache_capacity", "startup_margin")
 HELD = (*HELD, "fitting_context", "cache_capacity_tokens", "largest_batch", "hbm_capacity", "total_parameters")
+HELD = (*HELD, "static_share")
+RULES = (  # of an engine that limits this: the share that it takes, in words
+    ("memory_fraction", "{} of the memory may be used in all"),
+    ("static_memory_fraction", "weights and cache take {} of the memory that is free before they are loaded"),
+    ("cache_fraction", "the cache takes {} of what weights and working space leave"),
+)
 REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
@@ -46,8 +52,8 @@ class Held:
     where there is none; ``cache_tokens``: of one replica, in requests of the longest context; ``context``: tokens of
     the longest request that fits; ``limit``: of the longest one that it should take, 0 if none is known, ``stated``: by
     the launch; ``sequences``: of so many tokens at once, on all replicas; ``margin``: bytes that are left when it has
-    started, beside the longest request where it insists on one, below zero by what it lacks; ``parameters``: of the
-    model.
+    started, beside the longest request where it insists on one, below zero by what it lacks; ``rule``: how its engine
+    limits memory; ``parameters``: of the model.
     """
 
     pool: str
@@ -66,6 +72,7 @@ class Held:
     sequences: int
     starts: bool
     margin: float
+    rule: str
     parameters: float
 
 
@@ -211,8 +218,22 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         sequences=int(of["largest_batch"]),
         starts=margin >= 0 and context > 0,
         margin=margin,
+        rule=_rule(job, catalog, software or job.format.software, of["static_share"]),
         parameters=of["total_parameters"],
     )
+
+
+def _rule(job: Job, catalog: Catalog, software: str, static_share: float) -> str:
+    """How an engine limits its memory, in words, and whether the launch states it."""
+    engine = catalog.entry("software", software).values
+    if job.values.get("cache_memory_limit"):
+        return "the cache is as large as stated"
+    for name, words in RULES:
+        own = job.values.get(name)
+        share = static_share if name == "static_memory_fraction" else float(own or engine[name])  # pyright: ignore
+        if share < 1:
+            return words.format(f"{share:.4g}") + ("" if own else f", default of {software}")
+    return "all of the memory may be used"
 
 
 def _beyond_model(job: Job) -> str:
