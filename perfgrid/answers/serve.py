@@ -38,7 +38,13 @@ OUTPUTS = (
     "recurrent_state_memory",
     "workspace_memory",
     "reserved_memory",
+    "communicator_memory",
+    "graph_memory",
     "hbm_capacity",
+    "memory_limit",
+    "cache_capacity_tokens",
+    "fitting_sequences",
+    "fitting_context",
     "energy_per_output_token",
     "cost_per_device_hour",
 )
@@ -149,6 +155,7 @@ def serve(
         "largest_load": origin("--largest-load", largest_load, f"{LARGEST_LOAD:g}"),
         "loop_requests": origin("--requests", requests, f"{PER_CLIENT} of each client"),
         "batch_rule": ("implied", "--rate, --clients or neither"),
+        "launched_for_batch": ("implied", "without --rate a server is started for its sequences"),
         "limit_statistic": origin("--statistic", None if statistic == "mean" else statistic, "mean"),
         "prompt_variation": origin("--variation", variation, "all are of one length"),
         "output_variation": origin("--variation", variation, "all are of one length"),
@@ -193,8 +200,9 @@ def serve(
         parameters |= {"batch_rule": "rate", "request_rate": rate, "largest_load": load}
     elif clients is not None:
         parameters |= {"batch_rule": "clients", "loop_requests": PER_CLIENT * clients if requests is None else requests}
+        parameters |= {"launched_for_batch": True}
     else:
-        parameters |= {"batch_rule": "concurrency", "largest_load": load}
+        parameters |= {"batch_rule": "concurrency", "largest_load": load, "launched_for_batch": True}
     parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
     varied = _variations(variation, arriving)
     parameters |= varied

@@ -24,7 +24,7 @@ VERSIONS = {  # of an engine: the first version of each entry, the newest first
 }
 VERSION = re.compile(r"(?P<engine>.*?\w)[\s=@:_-]*v?(?P<version>\d+\.\d+)(\.\w+)*")
 
-FELT = ("output_tokens_per_second", "time_to_first_token", "time_per_output_token")  # by which stacks would differ
+FELT = ("output_tokens_per_second", "time_to_first_token", "time_per_output_token", "memory_limit")  # may differ
 EQUAL = 1e-9  # relative difference
 
 

@@ -54,7 +54,7 @@ def test_weights_in_memory_are_the_parameters(model):
 
 
 def test_the_largest_batch_fills_the_memory():
-    """Llama 2 7B on 79.2 GiB: what weights, working space, context and reserve leave, nine tenths of it, in sequences."""
+    """Llama 2 7B on 79.2 GiB: nine tenths of what weights, working space, context and reserve leave, in sequences."""
     names = ("largest_batch", "weight_memory", "workspace_memory")
     own = {"reserved_memory": 2.0**30, "context_memory": 2.0**29, "driver_share": 0.01}
     found = evaluate(*names, batch_rule="memory", cache_fraction=0.9, page_tokens=1.0, **own)

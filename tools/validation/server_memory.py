@@ -109,7 +109,9 @@ def score(record: Mapping[str, Any], configs: Mapping[str, Any], catalog: Catalo
         device, usual = CARDS[record["card"]]
         memory = memory or usual
     if memory:
-        catalog, device = catalog.named("device", f"{device}[hbm_capacity={memory} GiB{', driver_share=0' * counted}]", "")
+        catalog, device = catalog.named(
+            "device", f"{device}[hbm_capacity={memory} GiB{', driver_share=0' * counted}]", ""
+        )
     try:
         form = "tensorrt-llm" if record["engine"] == "tensorrt-llm" else None
         job = read_job(record["launch"], form, record["devices"], model, record.get("settings"), catalog)

@@ -109,9 +109,7 @@ def in_pages(held, window, page_tokens, window_pool_share):
 
 
 @formula(unit="1", source="kwon2023vllm")
-def cached_tokens(
-    longest_context, shared_prefix_tokens, cache_slot_tokens, window, page_tokens, window_pool_share
-):
+def cached_tokens(longest_context, shared_prefix_tokens, cache_slot_tokens, window, page_tokens, window_pool_share):
     """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask.
 
     What it shares with all others is held apart.

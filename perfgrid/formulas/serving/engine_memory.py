@@ -9,7 +9,7 @@ of the rest. TensorRT-LLM and LMDeploy: the cache, to a part of what weights and
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import at
 
 from .batching import CHOSEN, STATES
 
