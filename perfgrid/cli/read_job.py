@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,7 @@ VALUES = {  # what a change reaches, where the job itself is not feasible
     "output_tokens_per_second": "tokens/s",
     "largest_request_rate": "requests/s",
 }
+VERSION = re.compile(r"v?(\d+\.\d+)")  # at the beginning of the tag of an image
 SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
@@ -93,7 +95,6 @@ def read_job_command(
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
     known, device = on_device(known, on)
-    known, software = engine_of(known, software)
     own = None
     if model is not None and Path(model).exists() and model not in known.tables["model"]:
         own, remarks = model_with_remarks(known, model)
@@ -102,7 +103,9 @@ def read_job_command(
             err.print(f"note: {remark}")
     count = given(devices, "devices", "--devices")
     asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
-    job = on_device_of(read_files(files, stated=stated, catalog=known, **asked), device, known, software)
+    job = read_files(files, stated=stated, catalog=known, **asked)
+    known, software = engine_of(known, software or of_image(job))
+    job = on_device_of(job, device, known, software)
     job = job if own is None else replace(job, own=True)  # no catalog has it
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
@@ -151,6 +154,18 @@ def engine_of(known: Catalog, software: str | None) -> tuple[Catalog, str | None
     """A catalog with the software of ``--software``, also an engine with its version or with brackets; its name."""
     name = engine_named(None, software)
     return (known, None) if name is None else known.named("software", name, "--software: ")
+
+
+def of_image(job: Job) -> str | None:
+    """The engine with its version, where the files name an image that states it."""
+    tags = (value.rpartition(":")[2] for key, value, _ in job.ignored if key == "image")
+    version = next((found[1] for tag in tags if (found := VERSION.match(tag))), None)
+    if version is None or job.format.workload != "inference":
+        return None
+    try:
+        return engine_named(f"{job.format.software} {version}", None)
+    except PerfgridError:  # of a version before the first one of the catalog
+        return None
 
 
 def _save(job, output, on, topology, software, known, catalog, overwrite) -> None:

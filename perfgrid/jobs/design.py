@@ -193,9 +193,14 @@ def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: st
     design = design_at(study, labels)
     on, stack = _machine(design), f", predicted for {design.software}" if design.software else ""
     form, title = _of_engine(form, design.engine), f"{design.model.title}{on and f' on {on}'}{stack}"
-    own = {n: v for n, v in design.values.items() if (n, v) != ("context_limit", 0)}  # none stated
-    values = _limits(study, labels, design, form) | own | _domain(study.catalog, design)
+    values = _told(study, labels, design, form) | _domain(study.catalog, design)
     return written(values, design.model, form, version, title)
+
+
+def _told(study: Study, labels: Mapping[str, Any], design: Design, form: Format) -> dict[str, Any]:
+    """The quantities of a design with limits of memory that it leaves to its engine."""
+    own = {n: v for n, v in design.values.items() if (n, v) != ("context_limit", 0)}  # none stated
+    return _limits(study, labels, design, form) | own
 
 
 def _limits(study: Study, labels: Mapping[str, Any], design: Design, form: Format) -> dict[str, Any]:
@@ -234,7 +239,9 @@ def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, vers
     for pool, own in study.pools.items():
         row = study.file.axes[pool]["labels"].index(labels[pool]) if pool in labels else 0
         places = zip(own.space.axes, np.unravel_index(row, own.space.shape), strict=True)
-        found[pool] = design_at(own, {axis.name: axis.labels[place] for axis, place in places})
+        at = {axis.name: axis.labels[place] for axis, place in places}
+        design = design_at(own, at)
+        found[pool] = replace(design, values=_told(own, at, design, form))
     last = found["decode"]
     both = {name: study.space.constants[name] for name in ("batch", "batch_rule") if name in study.space.constants}
     pools = {pool: design.values | _domain(study.catalog, design) for pool, design in found.items()}
