@@ -98,3 +98,12 @@ def test_the_cache_is_differentiable():
     """A byte more of memory is 0.92 x 0.99 bytes more of cache."""
     low, high = (value("cache_capacity", **LLAMA, software="vllm", hbm_capacity=c) for c in (80.0 * GIB, 81.0 * GIB))
     assert (high - low) / GIB == pytest.approx(0.92 * 0.99)
+
+
+def test_ranks_that_hold_copies_can_split_the_tokens():
+    """DeepSeek's latent on eight ranks; four heads of keys on eight ranks have two copies."""
+    own = {"model": "deepseek-v3", "device": "h200-sxm-141gb", "software": "vllm", "batch_rule": "memory", "tp": 8.0}
+    whole, part = (value("sequence_key_value_memory", **own, cache_split=n) for n in (1.0, 8.0))
+    assert part == pytest.approx(whole / 8)
+    own |= {"model": "qwen3-235b-a22b"}
+    assert [value("copies_are_split", **own, cache_split=n) for n in (1.0, 2.0, 4.0)] == [1, 1, 0]

@@ -119,10 +119,10 @@ def cached_tokens(longest_context, shared_prefix_tokens, cache_slot_tokens, wind
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def rank_token_cache(mask_share, layer_token_cache, caching_layers, index_cache_size, stage_share, cp):
+def rank_token_cache(mask_share, layer_token_cache, caching_layers, index_cache_size, stage_share, cp, cache_split):
     """What a token leaves in the cache of one device of the fullest stage, by mask: keys, values, keys of indexers."""
     keys = caching_layers * mask_share * layer_token_cache
-    return (keys + index_cache_size * only("mask", "whole")) * stage_share / cp
+    return (keys + index_cache_size * only("mask", "whole")) * stage_share / (cp * cache_split)
 
 
 @formula(unit="byte", source="kwon2023vllm")

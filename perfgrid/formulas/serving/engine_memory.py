@@ -278,6 +278,13 @@ def slot_holds_the_context(cache_slot_tokens, longest_context):
     return (cache_slot_tokens == 0) | (longest_context <= cache_slot_tokens)
 
 
+@constraint(reason="the cache is split among more ranks than hold copies of it", source="vllm2026arguments")
+def copies_are_split(cache_split, tp, kv_heads, kv_lora_rank):
+    """Only ranks that would hold the same keys and values can each hold a part of the tokens."""
+    copies = xp.where(kv_lora_rank > 0, tp, xp.maximum(tp / kv_heads, 1.0))
+    return cache_split <= copies
+
+
 @constraint(reason="a request has more tokens than the server takes", source="kwon2023vllm")
 def request_within_context_limit(context_limit, longest_context):
     """Prompt and answer together keep the limit of the server."""
