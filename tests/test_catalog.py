@@ -83,7 +83,7 @@ def values_of(table: str, name: str) -> Any:
             "maxtext maxtext-gpu paxml "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm vllm-0.14 vllm-2025 "
             "vllm-2024 sglang "
-            "deepseek-serving meta-inference jetstream optimum-habana vllm-2024-rocm turbomind-2023",
+            "deepseek-serving meta-inference jetstream optimum-habana vllm-2024-rocm turbomind-2023 lmdeploy",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.stacks import engine_named
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.models import of_model, of_named
 from perfgrid.jobs.placed import on_device_of
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.verdict import Held, held_by
@@ -113,8 +114,11 @@ def score(record: Mapping[str, Any], configs: Mapping[str, Any], catalog: Catalo
             "device", f"{device}[hbm_capacity={memory} GiB{', driver_share=0' * counted}]", ""
         )
     try:
-        form = "tensorrt-llm" if record["engine"] == "tensorrt-llm" else None
+        form = record["engine"] if record["engine"] in ("tensorrt-llm", "lmdeploy") else None
         job = read_job(record["launch"], form, record["devices"], model, record.get("settings"), catalog)
+        told = of_named(job.model, re.sub(r"[ ,]+", "-", record["checkpoint"])) if job.model else {}
+        if told and told["published_weights"] != of_model(job.model)["published_weights"]:  # the launch names a folder
+            job = replace(job, values=job.values | {"weight_precision": told["published_weights"]})
         version = version_of(record)
         engine = engine_named(f"{record['engine']} {version}" if version else record["engine"], None)
         job = on_device_of(job, device, catalog, engine)
