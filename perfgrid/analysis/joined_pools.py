@@ -40,8 +40,8 @@ LONE, FULL, DECODE = (  # what each pool is evaluated with
     {**QUIET, "prefix_hit_rate": 1.0},  # batches from one to as many as fit; no prompt is computed
 )
 PASSES = ("prefill_time", "own_prefill_time", "prefill_sequences", "prefill_passes", "lockstep_ranks")
-MACHINE = ("memory_per_device", "tier_bandwidth")
-STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
+MACHINE = ("memory_per_device", "memory_ceiling", "tier_bandwidth")
+STATED = ("devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
 STEPS = ("tabulated_batch", "decode_step_time", "rank_prompt_cache", "tier_transfer_latency")
 TIMES = ("full_pass_time", "lone_pass_time", "lone_prompt_time", "pool_step_time")  # columns of a pool that scale
 COST = "working_charge"
@@ -223,7 +223,7 @@ def _stated(study: Study, name: str) -> np.ndarray:
 
 def _machine(found: Mapping[str, np.ndarray], pool: str) -> dict[str, np.ndarray]:
     """Columns that both pools have."""
-    names = {"memory_per_device": "memory_per_device", "hbm_capacity": "memory_capacity", "devices": "devices"}
+    names = {"memory_per_device": "memory_per_device", "memory_ceiling": "memory_capacity", "devices": "devices"}
     columns = {f"{pool}_{own}": found[name] for name, own in names.items()}
     columns |= {f"{pool}_ranks": found["tp"] * found["cp"] * found["pp"]}
     columns |= {f"{pool}_rank_rate": found["tier_bandwidth"]}

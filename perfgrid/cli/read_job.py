@@ -217,8 +217,7 @@ def print_job(job: Job, software: str | None = None) -> None:
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
     out.print(
-        f"Assumed: {software or job.format.software} runs it (--software), "
-        f"options of {job.format.title} {job.version}"
+        f"Assumed: {software or job.format.software} runs it (--software), options of {job.format.title} {job.version}"
     )
 
 

@@ -116,12 +116,19 @@ def verdict_of(
         return replace(found, lacking=str(error))
     known = with_own_model(job, catalog)
     if not job.pools:
-        return _under_load(found, job, study_of(job, content, catalog))
+        return _started(_under_load(found, job, study_of(job, content, catalog)))
     whole = _under_load(found, job, join_pools(content, catalog=known))
     if whole.reached is None:
         return whole
     own = {aim_of(job): interval_of_pools(job, content, known)}
-    return replace(whole, reached={**whole.reached, **own})
+    return _started(replace(whole, reached={**whole.reached, **own}))
+
+
+def _started(found: Verdict) -> Verdict:
+    """The verdict under a load, which no server serves that does not start."""
+    if found.fits is None or all(held.starts for held in found.held):
+        return found
+    return replace(found, fits=False, why_not=("the server does not start", *found.why_not), reached=None)
 
 
 def inputs_of(
@@ -149,7 +156,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     training = job.format.workload == "training"
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
-    held = ("memory_per_device", "hbm_capacity")
+    held = ("memory_per_device", "hbm_capacity" if training else "memory_limit")
     outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])

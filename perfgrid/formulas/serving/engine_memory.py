@@ -170,6 +170,12 @@ def memory_limit(engine_memory, cache_capacity):
     return engine_memory + cache_capacity
 
 
+@formula(unit="byte", source="kwon2023vllm")
+def memory_ceiling(memory_limit, headroom, counted_memory):
+    """Memory that running sequences may reach: the engine's limit, less what is kept free of the device."""
+    return memory_limit - headroom * counted_memory
+
+
 # ---- what fits it ---------------------------------------------------------------------------------------------------
 
 
@@ -261,9 +267,9 @@ def serving_memory_per_device(engine_memory, kv_cache_memory, recurrent_state_me
     of="fits_memory",
     workload="inference",
 )
-def serving_fits_memory(memory_per_device, memory_limit):
+def serving_fits_memory(memory_per_device, memory_ceiling):
     """Weights, cache and working space fit what the engine may use of a device."""
-    return memory_per_device <= memory_limit * (1 + 1e-9)
+    return memory_per_device <= memory_ceiling * (1 + 1e-9)
 
 
 @constraint(reason="pools of keys and of recurrent states hold fewer sequences", source="sglang2025hybrid")
