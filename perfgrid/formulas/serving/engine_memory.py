@@ -165,9 +165,9 @@ def cache_capacity(cache_room, cache_memory_limit):
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def memory_limit(engine_memory, cache_capacity):
-    """Memory up to which an engine fills a device: what it holds itself, and its cache."""
-    return engine_memory + cache_capacity
+def memory_limit(engine_memory, cache_room, cache_capacity):
+    """Memory up to which an engine fills a device: what it holds itself, and its cache, or less what it lacks."""
+    return engine_memory + xp.where(cache_room > 0, cache_capacity, cache_room)
 
 
 @formula(unit="byte", source="kwon2023vllm")
@@ -192,14 +192,21 @@ def quotient(whole, part):
 
 @formula(unit="1", source="kwon2023vllm, sglang2025hybrid")
 def fitting_sequences(
-    cache_capacity, shared_prefix_memory, sequence_key_value_memory, sequence_state_memory, state_pool_share
+    cache_capacity,
+    headroom,
+    counted_memory,
+    shared_prefix_memory,
+    sequence_key_value_memory,
+    sequence_state_memory,
+    state_pool_share,
 ):
     """Sequences of full length that the cache of one replica holds beside the prefix that they share; not rounded.
 
-    Of a pool of keys and one of states the one that holds fewer.
+    Of a pool of keys and one of states the one that holds fewer; what is kept free holds none.
     """
-    states = state_pool_share * cache_capacity
-    keys = xp.maximum(cache_capacity - states - shared_prefix_memory, 0.0)
+    whole = xp.maximum(cache_capacity - headroom * counted_memory, 0.0)
+    states = state_pool_share * whole
+    keys = xp.maximum(whole - states - shared_prefix_memory, 0.0)
     apart = xp.minimum(quotient(keys, sequence_key_value_memory), quotient(states, sequence_state_memory))
     together = quotient(keys, sequence_key_value_memory + sequence_state_memory)
     return xp.where(state_pool_share > 0, apart, together)
