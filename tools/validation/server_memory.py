@@ -116,9 +116,10 @@ def score(record: Mapping[str, Any], configs: Mapping[str, Any], catalog: Catalo
     try:
         form = record["engine"] if record["engine"] in ("tensorrt-llm", "lmdeploy") else None
         job = read_job(record["launch"], form, record["devices"], model, record.get("settings"), catalog)
-        told = of_named(job.model, re.sub(r"[ ,]+", "-", record["checkpoint"])) if job.model else {}
-        if told and told["published_weights"] != of_model(job.model)["published_weights"]:  # the launch names a folder
-            job = replace(job, values=job.values | {"weight_precision": told["published_weights"]})
+        if job.model is not None:  # the launch may name a folder
+            stored = of_named(job.model, re.sub(r"[ ,]+", "-", record["checkpoint"]))["published_weights"]
+            if stored != of_model(job.model)["published_weights"]:
+                job = replace(job, values=job.values | {"weight_precision": stored})
         version = version_of(record)
         engine = engine_named(f"{record['engine']} {version}" if version else record["engine"], None)
         job = on_device_of(job, device, catalog, engine)
