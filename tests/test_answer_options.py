@@ -87,7 +87,9 @@ def test_json_holds_what_the_screen_shows_and_csv_its_rows_with_units(tmp_path):
     assert (none["found"], none["devices"], none["parts"], none["frontier"]) == (False, 1, [], [])
     assert [part["part_share"] for part in best["parts"]] == one["part_share"].values.tolist()
     assert [a["alternative_layout"] for a in best["alternatives"]] == one["alternative_layout"].values.tolist()
-    assert none["near_misses"][0]["near_miss_limit"] == 80 * 2**30 == best["hbm_capacity"]
+    usable = (0.92 - 0.02) * 0.99 * 80 * 2**30  # of vLLM, less the headroom, of what the driver counts
+    assert none["near_misses"][0]["near_miss_limit"] == pytest.approx(usable)
+    assert best["hbm_capacity"] == 80 * 2**30
     assert {e["constraint"]: e["excluded"] for e in best["excluded"]}.items() <= {
         str(name): count for name, count in zip(one["constraint"].values, one["excluded"].values, strict=True)
     }.items()

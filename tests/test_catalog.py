@@ -81,8 +81,9 @@ def values_of(table: str, name: str) -> Any:
             "torchtitan torchtitan-2024 torchtitan-2024-eager pytorch pytorch-compiled nemo-automodel llm-foundry "
             "llm-foundry-2023 "
             "maxtext maxtext-gpu paxml "
-            "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm vllm-2025 sglang "
-            "deepseek-serving meta-inference optimum-habana vllm-2024-rocm turbomind-2023",
+            "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm vllm-0.14 vllm-2025 "
+            "vllm-2024 sglang "
+            "deepseek-serving meta-inference jetstream optimum-habana vllm-2024-rocm turbomind-2023 lmdeploy",
         ),
     ],
 )

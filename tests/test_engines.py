@@ -15,7 +15,9 @@ MODEL, DEVICE = "llama-3.1-8b", "h100-sxm-80gb"
     ("text", "engine"),
     [
         ("vllm", "vllm"),
-        ("vLLM 0.15", "vllm"),
+        ("vLLM 0.15", "vllm-0.14"),
+        ("vLLM 0.19.1", "vllm"),
+        ("vLLM 0.6.3", "vllm-2024"),
         ("vllm==0.11.2", "vllm-2025"),
         ("vllm@v0.8", "vllm-2025"),
         ("vllm-2025", "vllm-2025"),
@@ -32,8 +34,8 @@ def test_words_of_the_field(text, engine):
 
 
 def test_versions_before_the_first_one_are_refused():
-    with pytest.raises(PerfgridError, match=r"the catalog has this engine from version 0\.8 on"):
-        engine_named("vllm 0.6.3", None)
+    with pytest.raises(PerfgridError, match=r"the catalog has this engine from version 0\.4 on"):
+        engine_named("vllm 0.3.3", None)
 
 
 def served(engine, rate=10.0, **options):

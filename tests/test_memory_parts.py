@@ -35,16 +35,21 @@ def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, t
     assert tables[0] == tables[1]
 
 
+ENGINE = ("weight_memory", "workspace_memory", "reserved_memory", "communicator_memory", "graph_memory")
+
+
 @pytest.mark.parametrize(
-    ("workload", "parts"),
+    ("workload", "whole", "parts"),
     [
-        ("training", ("state_memory", "activation_memory", "working_memory", "reserved_memory")),
         (
-            "inference",
-            ("weight_memory", "kv_cache_memory", "recurrent_state_memory", "workspace_memory", "reserved_memory"),
+            "training",
+            "memory_per_device",
+            ("state_memory", "activation_memory", "working_memory", "reserved_memory"),
         ),
+        ("inference", "memory_per_device", ("engine_memory", "kv_cache_memory", "recurrent_state_memory")),
+        ("inference", "engine_memory", ENGINE),
     ],
 )
-def test_the_gloss_of_the_memory_of_a_device_names_its_parts(workload, parts):
-    formulas = registry_of(workload).formulas
-    assert all(part in formulas["memory_per_device"].meaning for part in parts)
+def test_the_gloss_of_a_memory_names_its_parts(workload, whole, parts):
+    meaning = registry_of(workload).formulas[whole].meaning
+    assert all(part in meaning for part in parts)

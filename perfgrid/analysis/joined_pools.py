@@ -43,7 +43,10 @@ OF_BOTH = (  # what concerns the deployment, and neither pool alone
 RANDOM = {"batch_rule": "rate", "request_rate": 1}  # in the place of which the axis states a load
 ALONE = {"prefill": RANDOM | {"output_tokens": 1}, "decode": RANDOM | {"prefilled": True}}  # a pool by itself
 LOAD = {"offered_load": list(LOADS)}  # the axis at which it is tabulated, the last one
-MACHINE = ("memory_per_device", "tier_bandwidth", "tier_transfer_latency", "largest_request_rate", "lockstep_ranks")
+MACHINE = (
+    *("memory_per_device", "memory_ceiling", "tier_bandwidth", "tier_transfer_latency"),
+    *("largest_request_rate", "lockstep_ranks"),
+)
 OWN = ("first_time", "mean_prefill_ratio")
 COLUMNS = {
     "prefill": (*MACHINE, *OWN, "first_token_spread"),
@@ -58,7 +61,7 @@ COLUMNS = {
     ),
 }
 YIELDS = "decode_yields_first"  # a column of the decode pool
-STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time", YIELDS)  # if not computed
+STATED = ("devices", "tp", "cp", "pp", "dp", "layers", "front_end_time", YIELDS)  # if not computed
 LIMITS = ("prefill_limit", "decode_limit")
 STATISTICS = INNER.labels["statistic"]
 COST = "working_charge"
@@ -237,7 +240,7 @@ def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
     once = {name: array[:, 0] for name, array in tabulated.items()}
     own = {
         "memory_per_device": once["memory_per_device"],
-        "memory_capacity": once["hbm_capacity"],
+        "memory_capacity": once["memory_ceiling"],
         "devices": once["devices"],
         "ranks": once["tp"] * once["cp"] * once["pp"],
         "rank_rate": once["tier_bandwidth"],

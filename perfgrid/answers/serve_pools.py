@@ -21,7 +21,7 @@ from perfgrid.study.study import Study
 from .amounts import taken_of_model
 from .entries import separated
 from .question import Question, format_of, question, stated
-from .serve import COST, PER_DEVICE, SPARE, lengths_of, load_of
+from .serve import COST, KEPT_FREE, PER_DEVICE, SPARE, headroom_of, lengths_of, load_of
 from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
@@ -66,6 +66,7 @@ def serve_pools(
     catalog: Catalog | str | Path | None = None,
     largest_load: float | str | None = None,
     software: str | None = None,
+    headroom: float | str | None = None,
 ) -> Pair:
     """The best pair of pools of together at most so many devices, for a rate of requests or a number of clients.
 
@@ -76,7 +77,7 @@ def serve_pools(
         raise PerfgridError("two pools need either the rate of requests or the number of clients")
     asked_lengths = stated(prompt, "prompt_tokens", "prompt"), stated(output, "output_tokens", "output")
     (prompt, output), lengths = lengths_of(*asked_lengths)
-    load = load_of(largest_load, clients)
+    load, free = load_of(largest_load, clients), headroom_of(headroom)
     rate, clients = stated(rate, "request_rate", "rate"), stated(clients, "batch", "clients", whole=True)
     precision = None if precision is None else format_of(precision)[0]
     devices = stated(devices, "devices", "devices")
@@ -106,6 +107,7 @@ def serve_pools(
         "axes": {"model": [asked.model.name]},
         "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
         | asked.stored(precision)
+        | ({"headroom": free} if free else {})
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }
@@ -121,9 +123,10 @@ def serve_pools(
     formats = f"weights in {weights} as published, matrix products in {products}, cache in {cache}"
     taken = asked.assumptions | lengths | ({"precision": formats} if precision is None else {})
     taken |= {"largest-load": SPARE} if rate is not None and largest_load is None else {}
+    taken |= {"headroom": KEPT_FREE} if headroom is None else {}
     taken |= taken_of_model("inference", False, content["workload_parameters"])
     limited = {"largest_load": load} if rate is not None else {}
-    limited |= {"ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
+    limited |= {"headroom": free, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
     values = {"prompt": prompt, "output": output, "prefill": prefill, "decode": decode} | limited
     units = {name: str(winner[name].attrs.get("units", "1")) for name in study.outputs if name in winner}
     about = {

@@ -18,13 +18,13 @@ from .search import Index
 
 WORDS = {"trtllm": "tensorrt-llm"}  # of the field, without case and separators
 VERSIONS = {  # of an engine: the first version of each entry, the newest first
-    "vllm": (((0, 14), "vllm"), ((0, 8), "vllm-2025")),
-    "tensorrtllm": (((1, 0), "tensorrt-llm"), ((0, 14), "tensorrt-llm-2024"), ((0, 5), "tensorrt-llm-2023")),
+    "vllm": (((0, 19), "vllm"), ((0, 14), "vllm-0.14"), ((0, 8), "vllm-2025"), ((0, 4), "vllm-2024")),
+    "tensorrtllm": (((1, 0), "tensorrt-llm"), ((0, 8), "tensorrt-llm-2024"), ((0, 5), "tensorrt-llm-2023")),
     "sglang": (((0, 4), "sglang"),),
 }
 VERSION = re.compile(r"(?P<engine>.*?\w)[\s=@:_-]*v?(?P<version>\d+\.\d+)(\.\w+)*")
 
-FELT = ("output_tokens_per_second", "time_to_first_token", "time_per_output_token")  # by which stacks would differ
+FELT = ("output_tokens_per_second", "time_to_first_token", "time_per_output_token", "memory_limit")  # may differ
 EQUAL = 1e-9  # relative difference
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,8 @@ from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.answers.entries import model_with_remarks
 from perfgrid.answers.origins import origin
 from perfgrid.answers.question import stated as given
-from perfgrid.catalog import load_catalog
+from perfgrid.answers.stacks import engine_named
+from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, shortened
 from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
@@ -46,6 +48,7 @@ VALUES = {  # what a change reaches, where the job itself is not feasible
     "output_tokens_per_second": "tokens/s",
     "largest_request_rate": "requests/s",
 }
+VERSION = re.compile(r"v?(\d+\.\d+)")  # at the beginning of the tag of an image
 SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
@@ -100,7 +103,9 @@ def read_job_command(
             err.print(f"note: {remark}")
     count = given(devices, "devices", "--devices")
     asked = {"format": format, "devices": count, "model": model, "which": which, "ignore": ignore or ()}
-    job = on_device_of(read_files(files, stated=stated, catalog=known, **asked), device, known)
+    job = read_files(files, stated=stated, catalog=known, **asked)
+    known, software = engine_of(known, software or of_image(job))
+    job = on_device_of(job, device, known, software)
     job = job if own is None else replace(job, own=True)  # no catalog has it
     for key, why in misspelled(job):
         err.print(f"warning: {key} is ignored: {why}")
@@ -132,7 +137,7 @@ def read_job_command(
         data |= {"inputs": assumptions_data(*inputs)} if inputs else {}
         print_json(data | ({"suggestions": _suggested(found)} if found else {}))
         return
-    print_job(job)
+    print_job(job, software)
     if found is not None:
         print_suggestions(found)
     if verdict is None:
@@ -143,6 +148,24 @@ def read_job_command(
         print_assumptions(*inputs, of_what="job")
     if output is not None:
         out.print(f"saved {output}")
+
+
+def engine_of(known: Catalog, software: str | None) -> tuple[Catalog, str | None]:
+    """A catalog with the software of ``--software``, also an engine with its version or with brackets; its name."""
+    name = engine_named(None, software)
+    return (known, None) if name is None else known.named("software", name, "--software: ")
+
+
+def of_image(job: Job) -> str | None:
+    """The engine with its version, where the files name an image that states it."""
+    tags = (value.rpartition(":")[2] for key, value, _ in job.ignored if key == "image")
+    version = next((found[1] for tag in tags if (found := VERSION.match(tag))), None)
+    if version is None or job.format.workload != "inference":
+        return None
+    try:
+        return engine_named(f"{job.format.software} {version}", None)
+    except PerfgridError:  # of a version before the first one of the catalog
+        return None
 
 
 def _save(job, output, on, topology, software, known, catalog, overwrite) -> None:
@@ -172,10 +195,10 @@ def misspelled(job: Job) -> list[tuple[str, str]]:
     return near + ([(shortened(", ".join(key for key, _ in others), 200), others[0][1])] if others else [])
 
 
-def print_job(job: Job) -> None:
+def print_job(job: Job, software: str | None = None) -> None:
     """What was understood, assumed and ignored, as three tables."""
     name = job.model.title if job.model else "no model stated"
-    out.print(f"{job.format.title} {job.version}: {name}")
+    out.print(f"{job.format.title}: {name}")
     tables = {
         "understood": (("key", "value", "understood as"), job.understood),
         "assumed": (("assumed", "value", "why"), job.assumed),
@@ -193,7 +216,9 @@ def print_job(job: Job) -> None:
             out.print(f"Open: {name}: what is named states it and is not read: give its file, or --set {name}=...")
     out.print()
     out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
-    out.print(f"Assumed: {job.format.software} runs it (--software)")
+    out.print(
+        f"Assumed: {software or job.format.software} runs it (--software), options of {job.format.title} {job.version}"
+    )
 
 
 def print_suggestions(found: Suggestions) -> None:

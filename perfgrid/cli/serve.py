@@ -54,6 +54,9 @@ def serve_command(
     largest_load: Annotated[
         str | None, Option(help="Largest part of its capacity to which a design is loaded. Default: 0.9.")
     ] = None,
+    headroom: Annotated[
+        str | None, Option(help="Part of the device memory that stays free of what the engine may use. Default: 0.02.")
+    ] = None,
     clients: Annotated[str | None, Option(help="Clients that ask again when they have their answer.")] = None,
     requests: Annotated[str | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
     variation: Annotated[
@@ -97,6 +100,7 @@ def serve_command(
             | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
             | {
                 "largest_load": largest_load,
+                "headroom": headroom,
                 "clients": clients,
                 "precision": precision,
                 "topology": topology,
@@ -127,6 +131,7 @@ def serve_command(
         price=None if price is None else names_in(price),
         catalog=files,
         largest_load=largest_load,
+        headroom=headroom,
     )
     answering.show(found, files or (), serving_note())
 

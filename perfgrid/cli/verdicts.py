@@ -47,11 +47,13 @@ def print_verdict(found: Verdict) -> None:
 def _held(held: Held) -> Iterator[tuple[str, str]]:
     """Rows about what a server holds."""
     size = "byte"
-    short = f"no: short by {number(held.short, size)} a device"
-    yield "starts", "yes" if held.starts else short
+    by = number(abs(held.margin), size)
+    yield "starts", f"yes, {by} a device left" if held.starts else f"no, short by {by} a device"
     yield "parameters", number(held.parameters, "1")
-    yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device"
-    yield "working space", f"{number(held.working + held.reserved, size)} a device, with what the software reserves"
+    counted = f", of which the driver counts {number(held.counted, size)}" if held.counted < held.capacity else ""
+    yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device{counted}"
+    yield "working space", f"{number(held.working, size)} a device, with what the software reserves"
+    yield "engine's rule", held.rule
     yield "cache", f"{number(held.cache, size)} a device, {held.cache_tokens:,} tokens a replica"
     of = f" of {held.limit:,}" if held.limit else ""
     whose = "" if held.stated else " of the model" if held.limit else "; the limit of the model is not known"

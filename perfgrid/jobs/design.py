@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 from perfgrid.catalog import Catalog, Entry
 from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.selection import selected
 from perfgrid.study.study import Study
 
 from .deploy import write_deployment, write_pools
@@ -20,6 +22,8 @@ from .formats import USUAL, Format, formats, glossary
 from .job import Job
 from .write import COMPARED, OVERLAPS, Launch, limited, write_launch
 
+TOLD = ("memory_fraction", "cache_fraction", "static_memory_fraction", "batch_limit", "prefill_chunk_tokens")
+THOUSAND = 1024
 LAYOUT = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
 OUTPUTS = {
     "training": (
@@ -189,7 +193,41 @@ def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: st
     design = design_at(study, labels)
     on, stack = _machine(design), f", predicted for {design.software}" if design.software else ""
     form, title = _of_engine(form, design.engine), f"{design.model.title}{on and f' on {on}'}{stack}"
-    return written(design.values | _domain(study.catalog, design), design.model, form, version, title)
+    values = _told(study, labels, design, form) | _domain(study.catalog, design)
+    return written(values, design.model, form, version, title)
+
+
+def _told(study: Study, labels: Mapping[str, Any], design: Design, form: Format) -> dict[str, Any]:
+    """The quantities of a design with limits of memory that it leaves to its engine."""
+    own = {n: v for n, v in design.values.items() if (n, v) != ("context_limit", 0)}  # none stated
+    return _limits(study, labels, design, form) | own
+
+
+def _limits(study: Study, labels: Mapping[str, Any], design: Design, form: Format) -> dict[str, Any]:
+    """What an engine is told of memory, so that it starts with the cache that is predicted.
+
+    The limits of its entry, whatever other versions take; and where it insists on room for the longest request of the
+    model, and there is none, the longest one that fits, in thousands of tokens.
+    """
+    keys = {row.quantity for row in _server(form).keys.values() if row.write}
+    stack = study.catalog.tables["software"].get(design.software)
+    if form.workload != "inference" or stack is None:
+        return {}
+    found = {n: _plain(n, stack.values[n]) for n in TOLD if n in keys and stack.values[n]}
+    published = int(design.model.values["published_context"] or design.model.values["context_length"] or 0)  # pyright: ignore
+    if not _server(form).whole_context or not published:
+        return found
+    needs = ("fitting_context", "longest_context")
+    asked = replace(study, file=study.file.model_copy(update={"outputs": [*needs]}))
+    at = {axis.name: labels[axis.name] for axis in study.space.axes if axis.name in labels}
+    fits, least = (int(np.ravel(evaluate(selected(asked, at))[name].values)[0]) for name in needs)
+    context = max(fits // THOUSAND * THOUSAND, min(least, fits))
+    return found | ({"context_limit": context} if 0 < context < published else {})
+
+
+def _server(form: Format) -> Format:
+    """The format of the engine that a deployment starts, or of the engine itself."""
+    return formats()[next(iter(form.engines.values()))] if form.engines else form
 
 
 def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
@@ -201,7 +239,9 @@ def _launch_of_pools(study: Study, labels: Mapping[str, Any], form: Format, vers
     for pool, own in study.pools.items():
         row = study.file.axes[pool]["labels"].index(labels[pool]) if pool in labels else 0
         places = zip(own.space.axes, np.unravel_index(row, own.space.shape), strict=True)
-        found[pool] = design_at(own, {axis.name: axis.labels[place] for axis, place in places})
+        at = {axis.name: axis.labels[place] for axis, place in places}
+        design = design_at(own, at)
+        found[pool] = replace(design, values=_told(own, at, design, form))
     last = found["decode"]
     both = {name: study.space.constants[name] for name in ("batch", "batch_rule") if name in study.space.constants}
     pools = {pool: design.values | _domain(study.catalog, design) for pool, design in found.items()}

@@ -45,6 +45,12 @@ class Job:
         return 1 - unknown / every if every else 1.0
 
     @property
+    def published_context(self) -> int:
+        """Tokens of the longest sequence that engines take of its model where nothing else is stated; 0: not known."""
+        known: Mapping[str, Any] = self.model.values if self.model else {}
+        return int(known.get("published_context") or known.get("context_length") or 0)
+
+    @property
     def stated(self) -> dict[str, str]:
         """What the files have for each key, as text."""
         return {key: text for key, text, _ in (*self.ignored, *self.understood)}

@@ -39,10 +39,11 @@ _PUBLISHERS = {
 _THINKING = re.compile(r"(qwen3-.*)-thinking")  # beside a model of the same shape that answers at once
 _STORED = {  # end of a name on a hub -> format of weights, and of products
     **{"fp8": ("fp8", "fp8"), "nvfp4": ("fp4", "fp4"), "fp4": ("fp4", "fp4"), "bf16": ("bf16", "bf16")},
-    **dict.fromkeys(("awq", "gptq", "int4", "w4a16"), ("int4", "bf16")),
+    **dict.fromkeys(("int8", "w8a8"), ("int8", "int8")),
+    **dict.fromkeys(("awq", "gptq", "int4", "w4a16", "autoround", "bnb-4bit", "4bit"), ("int4", "bf16")),
     "mxfp4": ("mxfp4", "bf16"),
 }
-_ENDING = re.compile(rf"(?:[-_](?:quantized\.)?(?:{'|'.join(_STORED)})(?:-dynamic|-block)?)+(?=$|[-_])")
+_ENDING = re.compile(rf"(?:[-_](?:quantized\.|unsloth-)?(?:{'|'.join(_STORED)})(?:-dynamic|-block)?)+(?=$|[-_])")
 
 
 def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:

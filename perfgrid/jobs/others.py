@@ -10,7 +10,6 @@ from .syntaxes import launched
 
 OTHERS = {  # patterns of the words that start them, or of their images -> name
     "atom.entrypoints.*": "ATOM",
-    "lmdeploy serve": "LMDeploy",
     "text-generation-launcher": "Text Generation Inference",
     "*huggingface/text-generation-inference*": "Text Generation Inference",
     "llama-server": "llama.cpp",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,35 +10,21 @@ from perfgrid.catalog import Catalog
 from .job import Job
 from .kinds import UNMODELLED
 
-# SGLang, server_args.py: by the memory of a device in MiB, tokens of a chunk and the largest batch of a CUDA graph for
-# fewer than four devices that share it, and for four and more
-TIERS = (
-    (20 * 1024, 2048, 8, 8),
-    (35 * 1024, 2048, 24, 80),
-    (60 * 1024, 4096, 32, 160),
-    (90 * 1024, 8192, 256, 512),
-    (160 * 1024, 8192, 256, 512),
-    (float("inf"), 16384, 512, 512),
-)
+# SGLang, server_args.py: by the memory of a device in MiB, tokens of a chunk
+TIERS = ((35 * 1024, 2048), (60 * 1024, 4096), (160 * 1024, 8192), (float("inf"), 16384))
 # vLLM, EngineArgs.get_batch_defaults of a server (since 0.28): by the same, tokens and sequences of an iteration; A100
 # counts as a small one
 BUDGETS = ((70 * 1024, 2048, 256), (160 * 1024, 8192, 1024), (float("inf"), 16384, 1024))
 SMALL = "a100"
-LEAST_RESERVED = 10 * 1024  # MiB, of devices with more than LARGE
-LARGE = 60 * 1024
-BASE = 512
-PER_TOKEN, PER_GRAPH, PER_RANK = 1.5, 2, 1024 / 8  # MiB of a token of a chunk, a request of a graph, a device
-PER_ATTENTION_GRAPH = 3  # MiB of a request of a graph on each replica of attention; half as much more above MANY
-MANY = 300
+OLD, LONG = "vllm-2024", 2**15
 
 
-def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
-    """A job with what its program takes on a device where the files state nothing."""
+def on_device_of(job: Job, device: str | None, catalog: Catalog, software: str | None = None) -> Job:
+    """A job with what its program, or another one of the catalog, takes on a device where the files state nothing."""
     if job.pools:
-        pools = {pool: on_device_of(one, device, catalog) for pool, one in job.pools.items()}
+        pools = {pool: on_device_of(one, device, catalog, software) for pool, one in job.pools.items()}
         values = job.values | {n: v for n, v in pools["decode"].values.items() if n not in job.values}
-        rows = [row for one in pools.values() for row in one.assumed if row not in job.assumed]
-        return replace(job, pools=pools, values=values, assumed=[*job.assumed, *_of_fractions(rows)])
+        return replace(job, pools=pools, values=values)
     if device is None:
         return job
     known = catalog.entry("device", device).values
@@ -48,24 +33,22 @@ def on_device_of(job: Job, device: str | None, catalog: Catalog) -> Job:
     capacity = known.get("hbm_capacity")
     if not isinstance(capacity, float):
         return job
-    job = _with_budget(job, device, capacity / 2**20, catalog)
-    if job.format.software != "sglang" or "static_memory_fraction" in job.values:
-        return job
-    share = static_fraction(capacity / 2**20, job.values)
-    why = f"default of SGLang for {capacity / 2**30:.4g} GiB and this layout, to be read in its log"
-    stated = {"static_memory_fraction": share, "cache_fraction": job.values.get("cache_fraction", 1)}
-    return replace(
-        job, values=job.values | stated, assumed=[*job.assumed, ("static_memory_fraction", f"{share:g}", why)]
-    )
+    return _with_budget(job, device, capacity / 2**20, catalog, software or job.format.software)
 
 
-def _with_budget(job: Job, device: str, memory: float, catalog: Catalog) -> Job:
+def _with_budget(job: Job, device: str, memory: float, catalog: Catalog, software: str) -> Job:
     """A job with the tokens and sequences of an iteration that its engine takes on a device with so many MiB.
 
-    Where the files state nothing, and the engine's usual ones are others.
+    Where the files state nothing, and the engine's usual ones are others. Engines that do not cut prompts, and state no
+    limit, take a prompt of the longest context in one iteration; vLLM of 2024 cuts those beyond `LONG`.
     """
-    budget = {}
-    if job.format.software == "vllm":
+    budget: dict[str, Any] = {}
+    engine = catalog.entry("software", software)
+    if software == OLD:
+        context = int(job.values.get("context_limit") or 0) or job.published_context
+        long = context > LONG
+        budget = {"chunked_prompts": long, "prefill_chunk_tokens": BUDGETS[0][1] if long or not context else context}
+    elif job.format.software == "vllm":
         tokens, sequences = next(row[1:] for row in BUDGETS if memory < row[0] or row[0] == BUDGETS[-1][0])
         tokens, sequences = BUDGETS[0][1:] if device.startswith(SMALL) else (tokens, sequences)
         budget = {"prefill_chunk_tokens": tokens, "batch_limit": sequences}
@@ -73,7 +56,7 @@ def _with_budget(job: Job, device: str, memory: float, catalog: Catalog) -> Job:
         tokens = next(row[1] for row in TIERS if memory < row[0])
         sharing = job.values.get("ep", 1) * job.values.get("etp", 1) // job.values.get("tp", 1)  # replicas of attention
         budget = {"prefill_chunk_tokens": max(int(tokens // max(sharing, 1)), 1)}
-    usual = catalog.entry("software", job.format.software).values
+    usual = engine.values
     budget = {name: value for name, value in budget.items() if name not in job.values and value != usual[name]}
     why = f"default of {job.format.title} on {device}"
     rows = [(name, str(value), why) for name, value in budget.items()]
@@ -88,25 +71,3 @@ def _in_domains(job: Job, most: Any) -> Job:
         return replace(job, ignored=[*job.ignored, ignored])
     rows = [*job.assumed, ("scale_up_size", str(job.domain), why)]
     return replace(job, values=job.values | {"scale_up_size": job.domain}, assumed=rows)
-
-
-def static_fraction(memory: float, values: Mapping[str, Any]) -> float:
-    """The share of a device's memory in MiB that SGLang gives weights and cache where none is stated."""
-    ranks, pipeline = (values.get(name, 1) for name in ("tp", "pp"))
-    shared = values.get("ep", 1) * values.get("etp", 1)  # those of attention replicas are among them
-    ranks = max(ranks, shared)
-    tokens, small, large = next(tier[1:] for tier in TIERS if memory < tier[0])
-    graph = small if ranks < 4 else large
-    chunk = values.get("prefill_chunk_tokens") or tokens
-    reserved = BASE + PER_TOKEN * max(chunk, 2048) + PER_GRAPH * graph + PER_RANK * ranks * pipeline
-    replicas = ranks // max(values.get("tp", 1), 1)
-    if replicas > 1:
-        reserved += PER_ATTENTION_GRAPH * graph * replicas * (1.5 if graph > MANY else 1)
-    if memory > LARGE:
-        reserved = max(reserved, LEAST_RESERVED)
-    return round((memory - reserved) / memory, 3)
-
-
-def _of_fractions(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The rows of the shares of memory alone."""
-    return [row for row in rows if row[0] == "static_memory_fraction"]

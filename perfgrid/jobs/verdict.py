@@ -29,33 +29,40 @@ from .suggest_pools import interval_of_pools
 from .suggestions import AXIS, aim_of, with_own_model
 
 LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests")
-HELD = ("weight_memory", "workspace_memory", "reserved_memory", "cache_room", "cache_capacity")
-HELD = (*HELD, "sequence_cache_memory", "largest_batch", "hbm_capacity", "total_parameters")
+HELD = ("weight_memory", "engine_memory", "counted_memory", "cache_room", "cache_capacity", "startup_margin")
+HELD = (*HELD, "fitting_context", "cache_capacity_tokens", "largest_batch", "hbm_capacity", "total_parameters")
+HELD = (*HELD, "static_share")
+RULES = (  # of an engine that limits this: the share that it takes, in words
+    ("memory_fraction", "{} of the memory may be used in all"),
+    ("static_memory_fraction", "weights and cache take {} of the memory that is free before they are loaded"),
+    ("cache_fraction", "the cache takes {} of what weights and working space leave"),
+)
 REACHED = {
     "training": ("step_time", "tokens_per_second"),
     "inference": ("output_tokens_per_second", "time_to_first_token", "time_per_output_token"),
 }
 USUAL_CONTEXT = 8192  # where neither the model nor the launch states a limit
-ROUNDS, LENGTHS = 3, 257  # of the search for the longest context: 2**24 tokens to one
 
 
 @dataclass(frozen=True)
 class Held:
     """What one device of a server holds, in bytes, and what its cache is good for, in tokens and sequences.
 
-    ``room``: for the cache, below zero where there is none; ``cache_tokens``: of one replica, in requests of the
-    longest context; ``context``: tokens of the longest request that fits; ``limit``: of the longest one that it should
-    take, 0 if none is known, ``stated``: by the launch; ``sequences``: of so many tokens at once, on all replicas;
-    ``short``: bytes that it lacks to start; ``parameters``: of the model.
+    ``counted``: as the driver counts it; ``working``: all beside weights and cache; ``room``: for the cache, below zero
+    where there is none; ``cache_tokens``: of one replica, in requests of the longest context; ``context``: tokens of
+    the longest request that fits; ``limit``: of the longest one that it should take, 0 if none is known, ``stated``: by
+    the launch; ``sequences``: of so many tokens at once, on all replicas; ``margin``: bytes that are left when it has
+    started, beside the longest request where it insists on one, below zero by what it lacks; ``rule``: how its engine
+    limits memory; ``parameters``: of the model.
     """
 
     pool: str
     devices: int
     replicas: int
     capacity: float
+    counted: float
     weights: float
     working: float
-    reserved: float
     room: float
     cache: float
     cache_tokens: int
@@ -64,7 +71,8 @@ class Held:
     stated: bool
     sequences: int
     starts: bool
-    short: float
+    margin: float
+    rule: str
     parameters: float
 
 
@@ -108,12 +116,19 @@ def verdict_of(
         return replace(found, lacking=str(error))
     known = with_own_model(job, catalog)
     if not job.pools:
-        return _under_load(found, job, study_of(job, content, catalog))
+        return _started(_under_load(found, job, study_of(job, content, catalog)))
     whole = _under_load(found, job, join_pools(content, catalog=known))
     if whole.reached is None:
         return whole
     own = {aim_of(job): interval_of_pools(job, content, known)}
-    return replace(whole, reached={**whole.reached, **own})
+    return _started(replace(whole, reached={**whole.reached, **own}))
+
+
+def _started(found: Verdict) -> Verdict:
+    """The verdict under a load, which no server serves that does not start."""
+    if found.fits is None or all(held.starts for held in found.held):
+        return found
+    return replace(found, fits=False, why_not=("the server does not start", *found.why_not), reached=None)
 
 
 def inputs_of(
@@ -141,7 +156,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     training = job.format.workload == "training"
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
-    held = ("memory_per_device", "hbm_capacity")
+    held = ("memory_per_device", "hbm_capacity" if training else "memory_limit")
     outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
@@ -182,75 +197,63 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
     """What a server holds, without a load: see `Held`."""
     values = {n: v for n, v in job.values.items() if n not in LOAD}
     stated = int(values.pop("context_limit", 0) or 0)
-    limit = stated or _published(job)
+    limit = stated or job.published_context
     fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
     server = replace(job, values=values, pools={})
     length = limit or USUAL_CONTEXT
-    grid = _at_lengths(server, [length], device, catalog, software)
-    of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
-    context = length
-    if of["sequence_cache_memory"] > of["cache_capacity"] or not limit:
-        context = _longest(server, of["cache_capacity"], limit or 2**24, device, catalog, software)
+    of = _at_length(server, length, device, catalog, software)
+    context = int(of["fitting_context"])
     if fitted and context < limit:
         limit = length = context
-        grid = _at_lengths(server, [max(length, 1)], device, catalog, software)
-        of = {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
+        of = _at_length(server, max(length, 1), device, catalog, software)
     whole = job.format.whole_context and bool(limit) and not fitted
-    needed = of["sequence_cache_memory"] if whole else 0.0
-    short = max(needed - min(of["cache_room"], of["cache_capacity"]), 0.0)
+    margin = of["startup_margin"] if whole else min(of["cache_room"], of["cache_capacity"])
     return Held(
-        pool,
-        int(job.values.get("devices", 1)),
-        int(job.values.get("dp", 1)),
-        of["hbm_capacity"],
-        of["weight_memory"],
-        of["workspace_memory"],
-        of["reserved_memory"],
-        of["cache_room"],
-        of["cache_capacity"],
-        int(of["cache_capacity"] / of["sequence_cache_memory"] * length),
-        context,
-        limit,
-        bool(stated),
-        int(of["largest_batch"]),
-        short == 0 and context > 0,
-        short,
-        of["total_parameters"],
+        pool=pool,
+        devices=int(job.values.get("devices", 1)),
+        replicas=int(job.values.get("dp", 1)),
+        capacity=of["hbm_capacity"],
+        counted=of["counted_memory"],
+        weights=of["weight_memory"],
+        working=of["engine_memory"] - of["weight_memory"],
+        room=of["cache_room"],
+        cache=of["cache_capacity"],
+        cache_tokens=int(of["cache_capacity_tokens"]),
+        context=min(context, limit) if limit else context,
+        limit=limit,
+        stated=bool(stated),
+        sequences=int(of["largest_batch"]),
+        starts=margin >= 0 and context > 0,
+        margin=margin,
+        rule=_rule(job, catalog, software or job.format.software, of["static_share"]),
+        parameters=of["total_parameters"],
     )
 
 
-def _published(job: Job) -> int:
-    """Tokens of the longest sequence that engines take of a model where nothing else is stated; 0: not known."""
-    known: Mapping[str, Any] = job.model.values if job.model else {}
-    return int(known.get("published_context") or known.get("context_length") or 0)
+def _rule(job: Job, catalog: Catalog, software: str, static_share: float) -> str:
+    """How an engine limits its memory, in words, and whether the launch states it."""
+    engine = catalog.entry("software", software).values
+    if job.values.get("cache_memory_limit"):
+        return "the cache is as large as stated"
+    for name, words in RULES:
+        own = job.values.get(name)
+        share = static_share if name == "static_memory_fraction" else float(own or engine[name])  # pyright: ignore
+        if share < 1:
+            return words.format(f"{share:.4g}") + ("" if own else f", default of {software}")
+    return "all of the memory may be used"
 
 
 def _beyond_model(job: Job) -> str:
     """What to say of a server that should take longer requests than its model is published for; empty for others."""
-    asked, known = int(job.values.get("context_limit", 0) or 0), _published(job)
+    asked, known = int(job.values.get("context_limit", 0) or 0), job.published_context
     title = job.model.title if job.model else ""
     return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 
 
-def _longest(job: Job, room: float, most: int, device: str, catalog: Catalog, software: str | None) -> int:
-    """Tokens of the longest request whose cache fits a room, at most so many."""
-    low, high = 0, most
-    for _ in range(ROUNDS):
-        lengths = np.unique(np.linspace(low, high, LENGTHS).round().astype(int))
-        lengths = lengths[lengths > 0]
-        grid = _at_lengths(job, lengths.tolist(), device, catalog, software)
-        needed = np.broadcast_to(np.ravel(grid["sequence_cache_memory"].values), len(lengths))
-        fitting = lengths[needed <= room]
-        low = int(fitting.max(initial=low))
-        high = int(lengths[needed > room].min(initial=high))
-        if high - low <= 1:
-            break
-    return most if high == most and low >= most else low
-
-
-def _at_lengths(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> xr.Dataset:
-    """What a device of a server holds with requests of some lengths."""
-    return evaluate(held_study(job, lengths, device, catalog, software)).squeeze(drop=True)
+def _at_length(job: Job, length: int, device: str, catalog: Catalog, software: str | None) -> dict[str, float]:
+    """What a device of a server holds with requests of some length."""
+    grid = evaluate(held_study(job, [length], device, catalog, software)).squeeze(drop=True)
+    return {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
 
 
 def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:

@@ -127,7 +127,10 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
 def limited(values: Mapping[str, Any], replicas: int) -> dict[str, Any]:
     """A serving design with its limit of sequences on a replica: of a stated batch no more than its share runs."""
     stated = values.get("batch") and values.get("batch_rule") in (None, "given", "concurrency", "clients")
-    return ({"batch_limit": ceil(values["batch"] / replicas)} if stated else {}) | dict(values)
+    if not stated:
+        return dict(values)
+    share = ceil(values["batch"] / replicas)
+    return dict(values) | {"batch_limit": min(share, int(values.get("batch_limit", share)))}
 
 
 def _tiered(form: Format, values: dict[str, Any], stated: Mapping[str, int]) -> dict[str, Any]:

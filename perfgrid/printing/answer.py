@@ -196,7 +196,7 @@ def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
                 *_other_counts(group, quantity),
             ]
     tied = "within the error" if f"{objective}_interval" in groups[0] else "about as good"
-    texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, tied: _others}
+    texts |= {"memory": _memory, "cache holds": _cache, "layout": _layout, "limited by": _parts, tied: _others}
     for heading, text in texts.items():
         cells = [text(group) if group["found"].item() else [] for group in groups]
         if heading == headings[objective]:
@@ -247,7 +247,21 @@ def _memory(group: xr.Dataset) -> list[str]:
     }
     largest = sorted(parts.items(), key=lambda part: -part[1])
     of = [f"{name} {number(value, 'byte')}" for name, value in largest if value > LEAST_SHARE * used]
-    return [f"{number(used, 'byte')} of {number(whole, 'byte')}", *of]
+    lines = [f"{number(used, 'byte')} of {number(whole, 'byte')}"]
+    if "memory_limit" in group:
+        limit = group["memory_limit"].item()
+        lines += [f"limit {number(limit, 'byte')} (engine)", f"left {number(max(limit - used, 0.0), 'byte')}"]
+    return [*lines, *of]
+
+
+def _cache(group: xr.Dataset) -> list[str]:
+    """What the cache of one replica holds, of a server."""
+    if "fitting_context" not in group:
+        return []
+    tokens, sequences, context = (
+        int(group[name].item()) for name in ("cache_capacity_tokens", "fitting_sequences", "fitting_context")
+    )
+    return [f"{tokens:,} tokens a replica", f"{sequences:,} whole requests", f"longest {context:,} tokens"]
 
 
 def _layout(group: xr.Dataset) -> list[str]:

@@ -191,6 +191,7 @@ def test_a_group_of_one_rank_is_a_replica_and_one_stage_no_pipeline(systems, deg
     own = Systems([int(seed) for seed in systems.seeds[systems.structure == structure]])
     names = [*TIMES, *(f"{name}_p90" for name in TIMES)]
     alone = {"batch_rule": "rate", "asynchronous_scheduling": False}
+    alone |= dict.fromkeys(("memory_fraction", "cache_fraction", "static_memory_fraction"), 1e3)  # stages hold parts
     limit = own.evaluate("largest_request_rate", request_rate=1e-3, **alone, **{degree: 1.0})["largest_request_rate"]
     single, hardly = (own.evaluate(*names, request_rate=0.4 * limit, **alone, **{degree: d}) for d in (1.0, 1 + 1e-6))
     for name in names:

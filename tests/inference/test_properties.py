@@ -377,6 +377,8 @@ def test_what_a_rule_needs_must_be_stated():
 def test_every_constraint_has_a_test():
     tested = {
         "fits_memory",
+        "sequences_fit_their_pools",  # test_engine_memory
+        "copies_are_split",  # test_engine_memory
         "batch_can_be_chosen",
         # test_clients
         "indexer_has_latents",  # test_sparse_attention

@@ -107,7 +107,7 @@ def test_a_pair_of_pools_is_launched_and_read_as_a_study_that_best_takes(tmp_pat
     assert re.search(r"Dynamo .*: Qwen3 8B on 6 h100-sxm-80gb for prefill and 8 h100-sxm-80gb for decode", text)
     job = read_job(text)
     names = ("tp", "dp", "devices", "batch_limit")
-    assert [[job.pools[pool].values.get(n) for n in names] for pool in POOLS] == [[2, 3, 6, None], [4, 2, 8, 64]]
+    assert [[job.pools[pool].values.get(n) for n in names] for pool in POOLS] == [[2, 3, 6, 1024], [4, 2, 8, 64]]
     run("read-job", graph, "--on", DEVICE, *(x for n, v in STATED.items() for x in ("--set", f"{n}={v}")), "-o", study)
     shown = run("best", study, "--launch", "dynamo")
     again = read_job(shown[shown.index("# Dynamo") :])

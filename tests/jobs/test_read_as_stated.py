@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from perfgrid.jobs.placed import static_fraction
 from perfgrid.jobs.read import read_job
 from tests.each import each
 from tests.fuzz.program import run
@@ -25,9 +25,9 @@ def data(folder, text, *options, name="job.sh", on="h100-sxm-80gb"):
 
 def test_the_default_of_the_engine_for_memory_is_taken_and_listed(tmp_path):
     silent, stated = "vllm serve Qwen/Qwen3-8B", "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization "
-    cache = {text: data(tmp_path, text)["verdict"]["held"][0]["cache"] for text in (silent, f"{stated}0.9")}
-    assert cache[silent] == cache[f"{stated}0.9"] > data(tmp_path, f"{stated}0.8")["verdict"]["held"][0]["cache"]
-    assert "default of vLLM" in told(tmp_path, silent).out
+    cache = {text: data(tmp_path, text)["verdict"]["held"][0]["cache"] for text in (silent, f"{stated}0.92")}
+    assert cache[silent] == cache[f"{stated}0.92"] > data(tmp_path, f"{stated}0.8")["verdict"]["held"][0]["cache"]
+    assert "0.92 of the memory may be used in all, default of vllm" in " ".join(told(tmp_path, silent).out.split())
     assert read_job("vllm serve Qwen/Qwen3-8B --kv-cache-memory-bytes 8G").values["memory_fraction"] == 1
 
 
@@ -35,13 +35,12 @@ def test_the_share_that_sglang_takes_depends_on_device_and_layout(tmp_path):
     launch = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp {}"
     shares = {}
     for ranks, device in ((1, "h100-sxm-80gb"), (8, "h100-sxm-80gb"), (8, "h200")):
-        rows = data(tmp_path, launch.format(ranks), on=device)["assumed"]
-        (row,) = [row for row in rows if row["what"] == "static_memory_fraction"]
-        assert "default of SGLang" in row["why"]
-        shares[ranks, device] = float(row["value"])
+        rule = data(tmp_path, launch.format(ranks), on=device)["verdict"]["held"][0]["rule"]
+        assert rule.endswith("default of sglang")
+        shares[ranks, device] = float(re.findall(r"take (0\.\d+) of", rule)[0])
     assert shares[8, "h100-sxm-80gb"] < shares[1, "h100-sxm-80gb"] < shares[8, "h200"]
-    # of a device with 81,559 MiB: 512 + 1.5 x 8,192 + 2 x 512 + 8 x 128 MiB are not for weights and cache
-    assert static_fraction(81559, {"tp": 8}) == pytest.approx(1 - 14848 / 81559, abs=6e-4)
+    # of a device with 80 GiB: 512 + 1.5 x 8,192 + 2 x 512 + 8 x 128 MiB are not for weights and cache
+    assert shares[8, "h100-sxm-80gb"] == pytest.approx(1 - 14848 / 81920, abs=1e-4)
 
 
 @each(

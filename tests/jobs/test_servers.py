@@ -38,7 +38,7 @@ def test_a_public_launch_is_read(launch):
 
 def test_every_engine_has_four_public_launches():
     count = Counter(launch["format"] for launch in LAUNCHES)
-    assert min(count[name] for name in ("vllm", "sglang", "tensorrt-llm", "kubernetes")) >= 4
+    assert min(count[name] for name in ("vllm", "sglang", "tensorrt-llm", "lmdeploy", "kubernetes")) >= 4
 
 
 ALIKE = [  # of vLLM: spellings of one launch

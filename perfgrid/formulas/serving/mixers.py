@@ -38,9 +38,9 @@ def LABEL_sequence_state_size(mixer_layers, recurrent_state_bytes, convolution_s
 
 
 @recurrent("recurrent_state_memory", "byte", "dao2024mamba2")
-def LABEL_recurrent_state_memory(running_batch, dp, sequence_state_size, stage_share):
+def LABEL_recurrent_state_memory(running_batch, dp, sequence_state_memory):
     """Recurrent and convolution states of the running sequences on one device of the fullest stage."""
-    return running_batch / dp * stage_share * sequence_state_size
+    return running_batch / dp * sequence_state_memory
 
 
 # ---- kernels --------------------------------------------------------------------------------------------------------

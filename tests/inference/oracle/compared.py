@@ -22,6 +22,7 @@ from .measures import TIMES
 from .surface import lockstep_ranks
 
 NAMES = dict(zip(TIMES, ("time_to_first_token", "time_per_output_token", "request_latency"), strict=True))
+AMPLE = 1e3  # times the memory of a device
 HIGH = 0.8  # load from which more may miss
 
 
@@ -30,6 +31,9 @@ def asked(record: Record) -> dict[str, Any]:
     lengths, load, row = record["lengths"], record["load"], record["policy"]
     design = record["design"] | {
         "batch_limit": float(row["places"]),
+        "memory_fraction": AMPLE,  # for all places, which were drawn by another rule of memory
+        "cache_fraction": AMPLE,
+        "static_memory_fraction": AMPLE,
         "prefill_chunk_tokens": float(row["tokens"]),
         "chunked_prompts": row["chunked"],
         "prefix_hit_rate": lengths["cached"],

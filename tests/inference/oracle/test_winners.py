@@ -88,7 +88,7 @@ def test_a_queue_clients_and_a_rate_agree_on_a_recommended_design(device):
 def test_clients_and_a_rate_agree_on_two_pools(device):
     """As many clients as 20 requests per second leave under way ask about as often."""
     asked = {"model": "deepseek-v3", "on": device, "devices": 64} | ASKED
-    pools = {"prefill": "tp=1,ep=4,dp=8", "decode": "tp=1,ep=8,dp=8"}
+    pools = {"prefill": "tp=1,ep=8,dp=8", "decode": "tp=1,ep=8,dp=8"}
     rate = serve_pools(**asked, **pools, rate=20.0).winner
     clients = round(20.0 * float(rate["request_latency"]))
     loop = serve_pools(**asked, **pools, clients=clients).winner
