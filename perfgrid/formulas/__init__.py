@@ -72,6 +72,7 @@ from .training import (
     error,
     hybrids,
     memory,
+    moments,
     offload,
     recompute,
     recurrent_layers,
@@ -107,7 +108,7 @@ PARALLELISM = (
 )
 PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
-    *(adapters, recompute, offload, activations, memory, retained, token_prediction),
+    *(adapters, recompute, offload, activations, memory, moments, retained, token_prediction),
     *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),
 )
 SERVING = (

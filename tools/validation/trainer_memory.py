@@ -81,7 +81,8 @@ def measured(case: Mapping[str, Any]) -> dict[str, float]:
 def show(name: str, errors: Sequence[float]) -> None:
     """One line: median, 90th percentile and largest of absolute errors."""
     sizes = np.abs(errors)
-    print(f"{name:16} {len(sizes):3} median {np.median(sizes):.3f}  p90 {np.quantile(sizes, 0.9):.3f}  max {max(sizes):.3f}")
+    found = {"median": np.median(sizes), "p90": np.quantile(sizes, 0.9), "largest": max(sizes)}
+    print(f"{name:22} {len(sizes):3}", *(f"{of} {value:.3f}" for of, value in found.items()))
 
 
 def main() -> None:
@@ -94,7 +95,8 @@ def main() -> None:
         of = measured(case)
         cells = [f"{name} {value:.2f} ({value / of[name] - 1:+.1%})" for name, value in row.items()]
         layers = "checkpointed" if case["checkpointing"] else "kept"
-        print(f"{case['model'].partition('[')[0]} {case['method']} {case['batch']} x {case['sequence']} {layers}: ", ", ".join(cells))
+        model = case["model"].partition("[")[0]
+        print(f"{model} {case['method']} {case['batch']} x {case['sequence']} {layers}:", ", ".join(cells))
         for name, value in row.items():
             errors[name].append(value / of[name] - 1)
     for p in validate([REPORTS]).predictions:
