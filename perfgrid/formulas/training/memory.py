@@ -8,7 +8,7 @@ from perfgrid.formulas.pipelines.stages import of_largest
 from .token_prediction import module_parameters
 
 PARAMETERS = {"PART": ("parameters", "expert_parameters", "adapter_parameters", "mtp_layers")}
-MEMORY = {"PART": ("state_memory", "activation_memory", "outer_activations", "buffers", "memory")}
+MEMORY = {"PART": ("state_memory", "activation_memory", "kept_activations", "outer_activations", "buffers", "memory")}
 FORMULAS = (
     *rows(
         *("STAGE_stage_PART", "PART_by_stage", "1", "shoeybi2019megatron", "The PART of the STAGE stage."),
@@ -174,7 +174,7 @@ def kept_activations_by_stage(
     layer_activations,
     outer_activations_by_stage,
 ):
-    """Activations of one device of each stage without those of its head: in flight·layers·bytes of a layer, by stage."""
+    """Activations of one device of each stage without its head: in flight·layers·bytes of a layer, by stage."""
     layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
     return layer_activations_by_stage(*layers, layer_activations) + outer_activations_by_stage
 

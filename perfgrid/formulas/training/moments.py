@@ -55,6 +55,12 @@ def loss_working_memory(tp_message, sequence_parallel, tp, gathering_memory):
     return gathering_memory + xp.where(sequence_parallel & (tp > 1), 2.0, 0.0) * tp_message
 
 
+@formula(unit="byte", source="ren2021offload")
+def transit_memory(kind_layers, layers_in_transit, layer_activations):
+    """Activations of layers that are on their way to the host when the loss is computed."""
+    return largest_of_kinds(kind_layers, layers_in_transit * layer_activations)
+
+
 @formula(unit="byte", source="deepspeed2025")
 def reduction_buckets(held_buckets, gradient_bucket_size, zero, replica):
     """Buffers in which gradients are collected before they are reduced: those that a framework allocates whole."""
@@ -116,9 +122,9 @@ def layer_cast_weights(
 
 @formula(unit="byte", source="pytorch2026amp")
 def cached_casts_by_stage(kind_layers_by_stage, layer_cast_weights, layer_recomputed):
-    """Copies of weights that autocast caches until the forward pass ends though no backward pass asks for them, by stage.
+    """Copies of weights of recomputed layers that autocast caches until the forward pass ends, by stage.
 
-    Those of recomputed layers: of other layers they stay with the activations.
+    Of other layers they stay with the activations.
     """
     return layer_recomputed * of_kinds(kind_layers_by_stage, layer_cast_weights)
 
@@ -217,13 +223,15 @@ def memory_by_moment(
     gradients_complete_by_stage,
     optimizer_step_by_stage,
     loss_working_memory,
+    transit_memory,
     layer_working_memory,
 ):
     """Memory of a device of the fullest stage without reserved_memory, by memory_moment."""
+    beside_loss = loss_working_memory + transit_memory
     return table(
         "memory_moment",
-        forward_end=largest_of_stages(forward_end_by_stage) + loss_working_memory,
-        loss_gradient=largest_of_stages(loss_gradient_by_stage) + loss_working_memory,
+        forward_end=largest_of_stages(forward_end_by_stage) + beside_loss,
+        loss_gradient=largest_of_stages(loss_gradient_by_stage) + beside_loss,
         layer_backward=largest_of_stages(layer_backward_by_stage) + layer_working_memory,
         gradients_complete=largest_of_stages(gradients_complete_by_stage) + layer_working_memory,
         optimizer_step=largest_of_stages(optimizer_step_by_stage),
@@ -238,10 +246,11 @@ def memory_by_stage(
     gradients_complete_by_stage,
     optimizer_step_by_stage,
     loss_working_memory,
+    transit_memory,
     layer_working_memory,
 ):
     """Memory of one device of each stage at its largest moment, without reserved_memory, by stage."""
-    loss = xp.maximum(forward_end_by_stage, loss_gradient_by_stage) + loss_working_memory
+    loss = xp.maximum(forward_end_by_stage, loss_gradient_by_stage) + loss_working_memory + transit_memory
     layer = xp.maximum(layer_backward_by_stage, gradients_complete_by_stage) + layer_working_memory
     return xp.maximum(xp.maximum(loss, layer), optimizer_step_by_stage)
 

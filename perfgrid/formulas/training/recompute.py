@@ -209,6 +209,12 @@ def mode_cached_casts(kind_layers_by_stage, layer_cast_weights, mode_layer_recom
     return mode_layer_recomputed * of_kinds(kind_layers_by_stage, layer_cast_weights)
 
 
+@formula(unit="byte", source="ren2021offload")
+def mode_loss_working(kind_layers, layers_in_transit, mode_activations, loss_working_memory):
+    """Space in use while the loss is computed, by recompute_mode."""
+    return largest_of_kinds(kind_layers, layers_in_transit * mode_activations) + loss_working_memory
+
+
 @formula(unit="byte", source="korthikanti2022")
 def whole_layer_working(mode_layer_working):
     """Space in use while a layer runs backward that is recomputed whole."""
@@ -252,7 +258,7 @@ def mode_share(mode_whole_memory, mode_memory, hbm_capacity, stage_layers):
 
 MODE_MEMORY = (
     "state_memory_by_stage state_in_passes_by_stage mode_kept_activations in_flight_by_stage device_heads_by_stage "
-    "forward_head_activations head_activations mode_cached_casts loss_working_memory SPACE optimizer_step_by_stage "
+    "forward_head_activations head_activations mode_cached_casts mode_loss_working SPACE optimizer_step_by_stage "
     "reserved_memory"
 )
 FORMULAS = (

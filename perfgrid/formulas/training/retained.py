@@ -143,13 +143,16 @@ def allocator_gaps(
     memory_by_stage,
     state_in_passes_by_stage,
     gradient_memory_by_stage,
+    gradients_kept,
     kept_activations_by_stage,
     cached_casts_by_stage,
     device_heads_by_stage,
-    head_inputs,
+    head_activations,
     microbatch_tokens,
     rank_vocab_size,
+    logit_size,
     reserved_logit_size,
+    loss_working_memory,
     gap_share,
 ):
     """Segments that an allocator keeps beside the largest moment, because blocks of one use are too small for another.
@@ -157,11 +160,13 @@ def allocator_gaps(
     Tables of logits do not fit where gradients were, nor one that is written beside another; activations do. Beside
     them a share of what comes and goes.
     """
-    small = xp.maximum(gradient_memory_by_stage, kept_activations_by_stage + cached_casts_by_stage)
-    logits = device_heads_by_stage * (head_inputs + microbatch_tokens * rank_vocab_size * reserved_logit_size)
-    segments = state_in_passes_by_stage + (1 + gap_share) * (small + logits)
+    beside = xp.where(reserved_logit_size > 0, reserved_logit_size - logit_size, 0.0)
+    logits = device_heads_by_stage * (head_activations + microbatch_tokens * rank_vocab_size * beside)
+    freed = xp.where(gradients_kept, 0.0, gradient_memory_by_stage)
+    passing = xp.maximum(freed, kept_activations_by_stage + cached_casts_by_stage) + logits
+    segments = state_in_passes_by_stage + (1 + gap_share) * passing + loss_working_memory
     most = largest_of_stages(memory_by_stage)
-    return xp.where(reserved_logit_size > 0, xp.maximum(largest_of_stages(segments) - most, 0.0), 0.0)
+    return xp.where(gap_share > 0, xp.maximum(largest_of_stages(segments) - most, 0.0), 0.0)
 
 
 @formula(unit="byte", source="pytorch2025memory")
