@@ -121,9 +121,7 @@ def adapter_elements(rank, depth, columns):
     )
 
 
-def adapter_shares(
-    adapted, joined, rank, depth, columns, tokens, element_size, matrix_rate, bandwidth, launch_overhead
-):
+def adapter_shares(adapted, joined, rank, depth, columns, tokens, element_size, matrix_rate, bandwidth, launch):
     """Time of the adapters of each product of one layer, by resource and phase."""
     kernels = table("phase", forward=3.0, input_gradient=3.0, weight_gradient=2.0)
     return roofline_shares(
