@@ -259,7 +259,7 @@ def memory_by_stage(
     of="memory_per_device", by="workload", label="training", unit="byte", sense="least", source="korthikanti2022"
 )
 def training_memory_per_device(memory_by_moment, reserved_memory):
-    """Memory of a device of the fullest stage: that of the largest moment of a step, and reserved_memory."""
+    """Fullest stage, largest moment: state_memory + activation_memory + working_memory + reserved_memory."""
     return largest(memory_by_moment, "memory_moment") + reserved_memory
 
 
