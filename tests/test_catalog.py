@@ -292,7 +292,8 @@ def test_state_of_a_parameter_with_adam(stack):
     v = values_of("software", stack)
     assert v["weight_size"] + v["gradient_size"] + v["optimizer_state_size"] == STATE_SIZES.get(stack, 18)
     numbers = 2 if stack == "hf-trainer-bf16" else 4  # Adam alone reads four float32 numbers and writes three
-    assert 28 <= 4 / numbers * v["optimizer_traffic"] <= 52
+    kernels = 9 if stack.startswith("hf-trainer") else 1  # of one tensor, which read or write three numbers each
+    assert 28 <= 4 / numbers * v["optimizer_traffic"] <= max(52, kernels * 3 * 4)
     assert v["gradient_communication_size"] in (0, 2, 4)
     assert 0.1e-6 < v["launch_overhead"] < 10e-6 or stack == "ideal"
 

@@ -121,12 +121,18 @@ def adapter_elements(rank, depth, columns):
     )
 
 
-def adapter_shares(adapted, joined, rank, depth, columns, tokens, element_size, matrix_rate, bandwidth, launch):
+def adapter_traffic(joined, rank, depth, columns, element_size, input_traffic, output_traffic):
+    """Bytes that the adapters of one product move for one token, by phase: products, and kernels beside them."""
+    products = adapter_elements(joined * rank, joined * depth, columns) * element_size
+    return products + joined * depth * input_traffic + columns * output_traffic
+
+
+def adapter_shares(adapted, joined, rank, depth, columns, traffic, tokens, matrix_rate, bandwidth, launch):
     """Time of the adapters of each product of one layer, by resource and phase."""
     kernels = table("phase", forward=3.0, input_gradient=3.0, weight_gradient=2.0)
     return roofline_shares(
         arithmetic=adapted * 2 * tokens * rank * (joined * depth + columns) / matrix_rate,
-        hbm=adapted * tokens * adapter_elements(joined * rank, joined * depth, columns) * element_size / bandwidth,
+        hbm=adapted * tokens * traffic / bandwidth,
         launch=adapted * joined * kernels * launch,
     )
 
@@ -138,6 +144,8 @@ def adapter_time(
     joined_matrices,
     gemm_inputs,
     gemm_outputs,
+    adapter_input_traffic,
+    adapter_output_traffic,
     microbatch_tokens,
     activation_size,
     unquantised_matrix_rate,
@@ -145,10 +153,10 @@ def adapter_time(
     launch_overhead,
 ):
     """Time of the adapters of one layer, by resource and phase."""
-    machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
-    adapters = (adapted_gemms, joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
-    shares = adapter_shares(*adapters, microbatch_tokens, *machine)
-    return total(shares, "product")
+    shape = (joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
+    traffic = adapter_traffic(*shape, activation_size, adapter_input_traffic, adapter_output_traffic)
+    machine = (microbatch_tokens, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
+    return total(adapter_shares(adapted_gemms, *shape, traffic, *machine), "product")
 
 
 @formula(unit="1", source="hu2021lora")
