@@ -117,18 +117,6 @@ def layer_backward_tp_calls(layer_tp_reductions, layer_tp_gathers, layer_forward
     return layer_tp_reductions + layer_tp_gathers - layer_forward_tp_calls
 
 
-@formula(unit="1", source="deepspeed2025")
-def layer_forward_gather_calls(regathered, shard, layer_buckets):
-    """Gathers of parameters before the forward pass of one layer, one for each that a framework gathers by itself."""
-    return xp.where(shard > 1, regathered, 0.0) * layer_buckets
-
-
-@formula(unit="1", source="deepspeed2025")
-def layer_backward_gather_calls(layer_forward_gather_calls, layer_recomputed):
-    """Gathers of parameters in the backward pass of one layer, those of recomputed passes included."""
-    return layer_forward_gather_calls * (1 + layer_recomputed)
-
-
 @formula(unit="s", source="gray2019cudagraphs", family={"DIRECTION": ("forward", "backward")})
 def layer_DIRECTION_host_time(
     graph_scope,
@@ -138,19 +126,14 @@ def layer_DIRECTION_host_time(
     attention_tp_blocks,
     ffn_tp_blocks,
     tp_host_time,
-    layer_DIRECTION_gather_calls,
-    gather_host_time,
 ):
     """Time that the host needs for the DIRECTION pass of one layer: kernels·t(launch) + collectives·t(collective).
-
-    Beside them the time of hooks that gather parameters one by one.
 
     Valid where one thread of the host launches everything. Graphs hold the collectives of what they start.
     """
     of_ffn = layer_DIRECTION_tp_calls * ffn_tp_blocks / (attention_tp_blocks + ffn_tp_blocks)
     calls = in_scope(graph_scope, layer_DIRECTION_tp_calls, of_ffn)
-    hooks = layer_DIRECTION_gather_calls * gather_host_time
-    return layer_DIRECTION_host_launches * host_launch_time + calls * tp_host_time + hooks
+    return layer_DIRECTION_host_launches * host_launch_time + calls * tp_host_time
 
 
 @formula(unit="s", source="gray2019cudagraphs")

@@ -189,13 +189,12 @@ def head_inputs(
     hidden_size,
     kept_norm_size,
     activation_size,
-    weight_cast_size,
-    weights_sharded,
+    held_cast_size,
     trains_weights,
     rank_head_parameters,
 ):
     """What final norm and output head keep of their inputs for one microbatch: 4·s·b·h/t; a copy of a cast matrix."""
-    cast = xp.where(weights_sharded > 0, 0.0, weight_cast_size) * trains_weights * rank_head_parameters
+    cast = held_cast_size * trains_weights * rank_head_parameters
     return sharded_tokens * hidden_size * (kept_norm_size + activation_size) + cast
 
 

@@ -30,7 +30,7 @@ def forward_end(state, kept, heads, head_activations):
 
 def gradients_complete(state, kept, in_flight):
     """What stages hold when the last layer has run backward: of the activations those of other microbatches."""
-    return state + kept * (xp.maximum(in_flight - 1, 0.0) / xp.maximum(in_flight, 1.0))
+    return state + kept * (1 - 1 / xp.maximum(in_flight, 1.0))
 
 
 def of_peak(memory_by_moment, values):
@@ -112,12 +112,15 @@ def state_in_passes_by_stage(state_memory_by_stage, gradient_memory_by_stage, gr
 
 
 @formula(unit="byte", source="pytorch2026amp")
-def layer_cast_weights(
-    weight_cast_size, weights_sharded, trains_weights, rank_layer_matrix_parameters, rank_adapter_parameters
-):
-    """16-bit copies of the trained matrices of a layer, which autocast makes of stored ones; shards are gathered so."""
-    trained = xp.where(trains_weights > 0, rank_layer_matrix_parameters, rank_adapter_parameters)
-    return xp.where(weights_sharded > 0, 0.0, weight_cast_size) * trained
+def held_cast_size(weight_cast_size, weights_sharded):
+    """Bytes per weight of the copies that autocast makes of stored ones; shards are gathered in their format."""
+    return xp.where(weights_sharded > 0, 0.0, weight_cast_size)
+
+
+@formula(unit="byte", source="pytorch2026amp")
+def layer_cast_weights(held_cast_size, trains_weights, rank_layer_matrix_parameters, rank_adapter_parameters):
+    """16-bit copies of the trained matrices of a layer."""
+    return held_cast_size * xp.where(trains_weights > 0, rank_layer_matrix_parameters, rank_adapter_parameters)
 
 
 @formula(unit="byte", source="pytorch2026amp")
