@@ -285,26 +285,24 @@ def state_memory(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def activation_memory(
+def working_memory(
     memory_by_moment,
-    forward_end_by_stage,
-    loss_gradient_by_stage,
-    layer_backward_by_stage,
-    gradients_complete_by_stage,
-    state_memory_by_stage,
-    state_in_passes_by_stage,
+    loss_working_memory,
+    transit_memory,
+    layer_working_memory,
+    optimizer_step_by_stage,
+    optimizer_copies_by_stage,
 ):
-    """Activations of a device of the fullest stage at the largest moment of a step, with the copies of autocast."""
-    passes = (forward_end_by_stage, loss_gradient_by_stage, layer_backward_by_stage)
-    of_passes = [of_largest(held, held - state_in_passes_by_stage) for held in passes]
-    complete = of_largest(gradients_complete_by_stage, gradients_complete_by_stage - state_memory_by_stage)
-    return of_peak(memory_by_moment, [*of_passes, complete, 0.0])
-
-
-@formula(unit="byte", source="korthikanti2022")
-def working_memory(memory_per_device, state_memory, activation_memory, reserved_memory):
     """Temporary space at the largest moment of a step, beside state_memory and activation_memory and in neither.
 
     Gathered weights and inputs, a recomputed layer, buckets and buffers, or temporaries of the optimizer.
     """
-    return memory_per_device - reserved_memory - state_memory - activation_memory
+    loss = loss_working_memory + transit_memory
+    step = of_largest(optimizer_step_by_stage, optimizer_copies_by_stage)
+    return of_peak(memory_by_moment, (loss, loss, layer_working_memory, layer_working_memory, step))
+
+
+@formula(unit="byte", source="korthikanti2022")
+def activation_memory(memory_per_device, reserved_memory, state_memory, working_memory):
+    """Activations of a device of the fullest stage at the largest moment of a step, with the copies of autocast."""
+    return xp.maximum(memory_per_device - reserved_memory - state_memory - working_memory, 0.0)
