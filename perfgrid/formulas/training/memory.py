@@ -130,6 +130,19 @@ def frozen_weight_share(frozen_weight_size, weight_size, trains_weights):
     return xp.where(frozen, frozen_weight_size / weight_size, 1.0)
 
 
+@formula(unit="1", source="dettmers2023qlora")
+def stage_matrix_parameters(kind_layers_by_stage, rank_layer_matrix_parameters, weight_copies):
+    """Parameters of the matrices of layers on one device of each stage, by stage."""
+    return weight_copies * of_kinds(kind_layers_by_stage, rank_layer_matrix_parameters)
+
+
+@formula(unit="1", source="dettmers2023qlora")
+def quantisation_saving(frozen_matrix_size, frozen_weight_size, weight_size, trains_weights):
+    """What quantised matrices of frozen layers save of a stored weight, over the bytes of a trained one."""
+    quantised = (frozen_matrix_size > 0) & (trains_weights == 0)
+    return xp.where(quantised, (frozen_weight_size - frozen_matrix_size) / weight_size, 0.0)
+
+
 @formula(unit="byte", source="rajbhandari2020zero", where="section 3.1")
 def state_memory_by_stage(
     parameters_by_stage,
@@ -137,6 +150,8 @@ def state_memory_by_stage(
     trains_weights,
     shard_weight_size,
     frozen_weight_share,
+    quantisation_saving,
+    stage_matrix_parameters,
     shard_held_gradient_size,
     shard_optimizer_size,
     expert_parameters_by_stage,
@@ -147,7 +162,8 @@ def state_memory_by_stage(
     N·(bytes of a weight + gradient + optimizer state), each over the ranks that shard it; 2 + 2 + 12 bytes for mixed
     precision with Adam, unsharded.
     """
-    weights = (frozen_weight_share * parameters_by_stage + adapter_parameters_by_stage) * shard_weight_size
+    frozen = frozen_weight_share * parameters_by_stage - quantisation_saving * stage_matrix_parameters
+    weights = (frozen + adapter_parameters_by_stage) * shard_weight_size
     trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
     states = trained * (shard_held_gradient_size + shard_optimizer_size)
     return weights + states + expert_parameters_by_stage * expert_parameter_state_size
