@@ -9,12 +9,12 @@ import json
 import weakref
 from typing import Any
 
-import peft
-import torch
-import transformers
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+import peft  # pyright: ignore[reportMissingImports]
+import torch  # pyright: ignore[reportMissingImports]
+import transformers  # pyright: ignore[reportMissingImports]
+from torch._subclasses.fake_tensor import FakeTensorMode  # pyright: ignore[reportMissingImports]
+from torch.utils._python_dispatch import TorchDispatchMode  # pyright: ignore[reportMissingImports]
+from torch.utils._pytree import tree_iter  # pyright: ignore[reportMissingImports]
 
 GIB = 2**30
 BLOCK = 512  # bytes to which PyTorch's allocator rounds

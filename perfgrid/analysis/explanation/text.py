@@ -58,12 +58,12 @@ def moment_lines(found: Explanation, inner: InnerAxes) -> Iterator[str]:
     name = next((name for name in node.arguments if name.endswith(BY_MOMENT)), "") if node else ""
     if not name:
         return
-    values = np.ravel(found.replayed.values[name])
+    values = [float(value) for value in np.ravel(found.replayed.values[name])]
     unit, texts = column(values, found.about(name)[0])
     width = max(map(len, inner.labels[MOMENT]))
     yield f"{name}:"
     for label, text, value in zip(inner.labels[MOMENT], texts, values, strict=True):
-        yield f"  {label:{width}}  {text} {unit}{'  largest' * bool(value == values.max())}"
+        yield f"  {label:{width}}  {text} {unit}{'  largest' * (value == max(values))}"
 
 
 def interval_line(found: Explanation) -> str:

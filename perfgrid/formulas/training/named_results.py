@@ -8,7 +8,10 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import mean_of_kinds
 
-NAMED = {"by": "recompute", "label": "named", "source": "google2026maxtext"}
+
+def named(of: str, unit: str, flags: tuple[str, ...] = ()):
+    """The alternative of a quantity where results are named."""
+    return alternative(of=of, by="recompute", label="named", unit=unit, source="google2026maxtext", flags=flags)
 
 
 @formula(unit="1", source="google2026maxtext")
@@ -17,7 +20,7 @@ def core_products(sequence_length, rank_context_width, causal):
     return sequence_length * rank_context_width * xp.where(causal, 1.0, 2.0)
 
 
-@alternative(of="layer_recomputed", unit="1", **NAMED)
+@named("layer_recomputed", "1")
 def named_layer_recomputed(
     kind_layers,
     rank_layer_matrix_parameters,
@@ -47,13 +50,13 @@ def named_layer_recomputed(
     return again / (qkv + output + core_products + last * (1 + ffn_input_matrices))
 
 
-@alternative(of="core_recomputed", unit="1", **NAMED)
+@named("core_recomputed", "1")
 def named_core_recomputed(kept_context):
     """Repetitions of the unfused attention core."""
     return xp.where(kept_context, 0.0, 1.0)
 
 
-@alternative(of="layer_activations", unit="byte", **NAMED)
+@named("layer_activations", "byte")
 def named_layer_activations(
     layer_input_activations,
     layer_score_activations,
@@ -86,7 +89,7 @@ def named_layer_activations(
     )
 
 
-@alternative(of="recompute_choice", unit="1", flags=("none", "selective", "full_in_part", "full"), **NAMED)
+@named("recompute_choice", "1", flags=("none", "selective", "full_in_part", "full"))
 def named_recompute_choice(kept_qkv, kept_context, kept_attention_output, kept_ffn_inputs, kept_ffn_output):
     """What is computed again: all where nothing stays."""
     kept = kept_qkv | kept_context | kept_attention_output | kept_ffn_inputs | kept_ffn_output
