@@ -14,10 +14,10 @@ microbatch made them.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, largest, largest_of_kinds, of_kinds, table
+from perfgrid.formulas.axes import INNER, at, largest, largest_of_kinds, of_kinds, table
 from perfgrid.formulas.pipelines.stages import largest_of_stages, of_largest
 
-MOMENTS = ("forward_end", "loss_gradient", "layer_backward", "gradients_complete", "optimizer_step")
+MOMENTS = INNER.labels["memory_moment"]
 TENSOR, GROUP = 1.0, 2.0  # codes of optimizer_step: fused, tensor, group, all
 
 # ---- equations ------------------------------------------------------------------------------------------------------
