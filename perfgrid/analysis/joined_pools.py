@@ -21,7 +21,9 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.formulas import registry_of
+from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.serving.batching import NODES
+from perfgrid.formulas.serving.pools import LOADS
 from perfgrid.results.evaluate import evaluated
 from perfgrid.study.file import POOLS, PoolsFile
 from perfgrid.study.study import Study, build_study, checked_file, content_of
@@ -29,22 +31,32 @@ from perfgrid.text.numbers import label_text
 
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone
-    *("batch_rule", "batch", "request_rate", "largest_load", "loop_requests", "equal_lengths"),
-    *("length_distribution", "prompt_variation"),
-    *("time_to_first_token_limit", "time_per_output_token_limit", "transfer_by_layer", "decode_yields_first"),
+    *("batch_rule", "batch", "request_rate", "offered_load", "largest_load", "loop_requests", "equal_lengths"),
+    *("time_to_first_token_limit", "time_per_output_token_limit", "limit_statistic", "transfer_by_layer"),
 )
-QUIET = {"batch_rule": "rate", "request_rate": 1e-6}  # nobody asks: what a prompt or a batch takes alone
-LONE, FULL, DECODE = (  # what each pool is evaluated with
-    {**QUIET, "output_tokens": 1, "prompts_in_lockstep": 1},  # a prompt beside idle replicas
-    {"batch_rule": "memory", "output_tokens": 1},  # passes as full as they get
-    {**QUIET, "prefix_hit_rate": 1.0},  # batches from one to as many as fit; no prompt is computed
-)
-PASSES = ("prefill_time", "own_prefill_time", "prefill_sequences", "prefill_passes", "lockstep_ranks")
-MACHINE = ("memory_per_device", "tier_bandwidth")
-STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
-STEPS = ("tabulated_batch", "decode_step_time", "rank_prompt_cache", "tier_transfer_latency")
-TIMES = ("full_pass_time", "lone_pass_time", "lone_prompt_time", "pool_step_time")  # columns of a pool that scale
+RANDOM = {"batch_rule": "rate", "request_rate": 1}  # in the place of which the axis states a load
+ALONE = {"prefill": RANDOM | {"output_tokens": 1}, "decode": RANDOM | {"prefilled": True}}  # a pool by itself
+LOAD = {"offered_load": list(LOADS)}  # the axis at which it is tabulated, the last one
+MACHINE = ("memory_per_device", "tier_bandwidth", "tier_transfer_latency", "largest_request_rate")
+OWN = ("first_time", "mean_prefill_ratio")
+COLUMNS = {
+    "prefill": (*MACHINE, *OWN, "first_token_spread"),
+    "decode": (
+        *MACHINE,
+        *OWN,
+        "first_token_spread",
+        "latency_spread",
+        "token_time_spread",
+        "rank_prompt_cache",
+        "most_sequences",
+    ),
+}
+YIELDS = "decode_yields_first"  # a column of the decode pool
+STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time", YIELDS)  # if not computed
+LIMITS = ("prefill_limit", "decode_limit")
+STATISTICS = INNER.labels["statistic"]
 COST = "working_charge"
+ROUNDING = 1e-12  # s
 WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing is compiled
 
 
@@ -118,8 +130,6 @@ def joined(
     """The study of all pairs of designs of two pools, and the designs of each. ``name`` appears in errors."""
     file = checked_file({"workload": WORKLOAD, **content}, name, PoolsFile)
     catalog = (catalog or load_catalog(*(folder / path for path in file.catalog))).with_values(catalog_values or {})
-    if file.workload_parameters.get("limit_statistic", "mean") != "mean" or "limit_statistic" in file.axes:
-        raise PerfgridError(f"{name}, limit_statistic: limits of two pools are for means: leave it out")
     costly = COST in registry_of(WORKLOAD).below(file.outputs)
     formulas = tuple(formulas)
     found = {pool: _designs(file, pool, name, catalog, formulas, costly) for pool in POOLS}
@@ -139,7 +149,7 @@ def paired(
     stated["axes"] = axes | {key: values for key, values in file.axes.items() if key in OF_BOTH}
     read, alone = (reading(registry_of(workload)) for workload in (WORKLOAD, "inference"))
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
-    stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
+    stated["workload_parameters"] = {key: v for key, v in given if (key in read or key not in alone) and key != YIELDS}
     pools = {pool: own.study for pool, own in found.items()}
     return replace(build_study(stated, name, catalog, formulas), pools=pools)
 
@@ -148,10 +158,10 @@ def slowed(designs: Designs, rows: Sequence[int], factors: Sequence[float]) -> D
     """Some designs of a pool, each with its times multiplied by a factor."""
 
     def column(name: str, values: Sequence[Any]) -> list[Any]:
-        if name not in TIMES:
-            return [values[row] for row in rows]
-        every = ((values[row], factor) for row, factor in zip(rows, factors, strict=True))
-        return [{k: v * f for k, v in at.items()} if isinstance(at, Mapping) else at * f for at, f in every]
+        every = [(values[row], factor) for row, factor in zip(rows, factors, strict=True)]
+        if isinstance(values[0], Mapping):  # times by load
+            return [{k: v * factor for k, v in at.items()} for at, factor in every]
+        return [at / factor if name in LIMITS else at for at, factor in every]
 
     columns = {name: column(name, values) for name, values in designs.columns.items()}
     return Designs(designs.study, [f"{designs.labels[row]} {i}" for i, row in enumerate(rows)], columns)
@@ -168,27 +178,21 @@ def _designs(
     """All designs of one pool."""
     own = getattr(file, pool)
     parameters = {key: value for key, value in file.workload_parameters.items() if key not in OF_BOTH}
-    content = {"workload": "inference", "dtype": "float64", "title": f"{file.title}: {pool} pool"}
+    content: dict[str, Any] = {"workload": "inference", "dtype": "float64", "title": f"{file.title}: {pool} pool"}
     content["axes"] = {key: values for key, values in file.axes.items() if key not in OF_BOTH} | own.axes
     content["overrides"] = file.overrides | own.overrides
 
-    def alone(outputs: Sequence[str], stated: Mapping[str, Any]) -> tuple[Study, xr.Dataset]:
-        asked = content | {"outputs": list(outputs)}
-        asked["workload_parameters"] = parameters | own.workload_parameters | dict(stated)
-        study = build_study(asked, f"{name}, {pool}", catalog, formulas)
-        return study, evaluated(study, study.plan(WHOLE))
-
-    cost = (COST,) if costly else ()
-    if pool == "decode":
-        study, found = alone((*STEPS, *MACHINE, *cost), DECODE)
-        columns = decode_columns(rows(study, found))
-    else:
-        study, found = alone((*PASSES, *MACHINE, *cost), FULL)
-        columns = prefill_columns(rows(*alone(PASSES, LONE)), rows(study, found))
+    content["outputs"] = [*COLUMNS[pool], *((COST,) if costly else ())]
+    content["workload_parameters"] = parameters | own.workload_parameters | ALONE[pool]
+    study = build_study(content, f"{name}, {pool}", catalog, formulas)
+    content["axes"] |= LOAD
+    loaded = build_study(content, f"{name}, {pool}", catalog, formulas)
+    found = evaluated(loaded, loaded.plan(WHOLE))
+    columns = columns_of(pool, rows(loaded, found))
     several = [a.name for a in study.space.axes if a.name in file.axes and a.name not in own.axes and len(a) > 1]
     if several:
         raise PerfgridError(f"{name}, axes.{several[0]}: both pools share it: state one, or one axis for each pool")
-    why = reasons(study, found)
+    why = reasons(loaded, found)[:: len(LOADS)]
     legal = {f"{pool}_legal": [not text for text in why]}
     labels = [f"{label} ({text})" if text else label for label, text in zip(_labels(study), why, strict=True)]
     return Designs(study, labels, by_load(columns) | legal)
@@ -198,13 +202,13 @@ def _designs(
 
 
 def rows(study: Study, found: xr.Dataset) -> dict[str, np.ndarray]:
-    """Results, and what the study states, on one row for each design; decoding along the inner axis ``load`` beside.
+    """Results, and what the study states, on one row for each design and load.
 
     Of links those that leave the domain.
     """
     values = {}
     for name in (*study.outputs, *(node.name for node in study.graph().constraints)):
-        value = found[name].isel(load=0) if name not in STEPS and "load" in found[name].dims else found[name]
+        value = found[name].isel(load=0) if "load" in found[name].dims else found[name]
         value = value.sel(tier="scale_out") if "tier" in value.dims else value
         inner = [dim for dim in value.dims if dim not in study_axes(study.space)]
         whole = value.expand_dims({a.name: len(a) for a in study.space.axes if a.name not in value.dims})
@@ -221,36 +225,42 @@ def _stated(study: Study, name: str) -> np.ndarray:
     return whole.reshape(-1)
 
 
-def _machine(found: Mapping[str, np.ndarray], pool: str) -> dict[str, np.ndarray]:
-    """Columns that both pools have."""
-    names = {"memory_per_device": "memory_per_device", "hbm_capacity": "memory_capacity", "devices": "devices"}
-    columns = {f"{pool}_{own}": found[name] for name, own in names.items()}
-    columns |= {f"{pool}_ranks": found["tp"] * found["cp"] * found["pp"]}
-    columns |= {f"{pool}_rank_rate": found["tier_bandwidth"]}
-    return columns | ({f"{pool}_charge": found[COST]} if COST in found else {})
-
-
-def prefill_columns(lone: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of the prefill pool, from its passes with a single prompt and as full as they get."""
-    prompts = np.maximum(full["prefill_sequences"] / full["prefill_passes"], 1.0)
-    return _machine(full, "prefill") | {
-        "prefill_replicas": full["dp"],
-        "prefill_workers": full["dp"] / full["lockstep_ranks"],
-        "full_pass_prompts": prompts * full["lockstep_ranks"],
-        "full_pass_time": full["own_prefill_time"] * prompts,
-        "lone_pass_time": lone["own_prefill_time"],
-        "lone_prompt_time": lone["prefill_time"],
-        "layers": full["layers"],
-        "front_end_time": full["front_end_time"],
+def columns_of(pool: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of a pool in the joined study: numbers, and times by load, from rows with the loads innermost."""
+    tabulated = {name: array.reshape(-1, len(LOADS), *array.shape[1:]) for name, array in found.items()}
+    once = {name: array[:, 0] for name, array in tabulated.items()}
+    own = {
+        "memory_per_device": once["memory_per_device"],
+        "memory_capacity": once["hbm_capacity"],
+        "devices": once["devices"],
+        "ranks": once["tp"] * once["cp"] * once["pp"],
+        "rank_rate": once["tier_bandwidth"],
+        "limit": once["largest_request_rate"],
     }
+    own |= {"charge": once[COST]} if COST in once else {}
+    columns = {f"{pool}_{name}": array for name, array in own.items()}
+    computed = tabulated["first_time"] * tabulated["mean_prefill_ratio"]
+    if pool == "prefill":
+        columns |= {"prefill_replicas": once["dp"], "layers": once["layers"], "front_end_time": once["front_end_time"]}
+        return columns | {"own_prompt_time": computed} | _spread("prefill_time", tabulated["first_token_spread"])
+    columns |= {"decode_front_end_time": once["front_end_time"], "decode_rank_cache": once["rank_prompt_cache"]}
+    columns |= {"transfer_latency": once["tier_transfer_latency"], "decode_places": once["most_sequences"]}
+    front = tabulated["front_end_time"]
+    waits = _spread("decode_wait", tabulated["first_token_spread"])
+    yields = once.get(YIELDS, np.zeros_like(front[:, 0])) > 0
+    columns |= {YIELDS: yields}
+    waits["decode_wait_mean"] = np.where(
+        yields[:, None], waits["decode_wait_mean"], waits["decode_wait_mean"] - computed
+    )
+    stays = _spread("decode_stay", tabulated["latency_spread"])
+    stays["decode_stay_mean"] = stays["decode_stay_mean"] - front
+    return columns | waits | stays | _spread("decode_token", tabulated["token_time_spread"])
 
 
-def decode_columns(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of the decode pool, tabulated by batch."""
-    columns = {"pool_batch": found["tabulated_batch"], "pool_step_time": found["decode_step_time"]}
-    columns |= {"decode_front_end_time": found["front_end_time"]}
-    columns |= {"decode_rank_cache": found["rank_prompt_cache"], "transfer_latency": found["tier_transfer_latency"]}
-    return _machine(found, "decode") | columns
+def _spread(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns of a time by statistic and load; what rounding leaves of none is none."""
+    values = np.where(np.abs(values) < ROUNDING, 0.0, values)
+    return {f"{name}_{statistic}": values[..., i] for i, statistic in enumerate(STATISTICS)}
 
 
 def by_load(columns: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:

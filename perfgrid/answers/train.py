@@ -131,7 +131,7 @@ def train(
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
         sizes = ", ".join(f"{size:,}" for size in asked.sizes)
-        about = f"about {rounded(BATCH_TOKENS)} tokens, divisible among {sizes} devices"
+        about = f"{rounded(batch * sequence)} tokens, near {rounded(BATCH_TOKENS)} and shared by {sizes} devices"
         assumed["batch"] = f"{batch:,} sequences a step ({about})"
     if tokens is None:
         tokens = TOKENS

@@ -151,7 +151,7 @@ MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
 NETWORK = (cluster_network, network_cost)  # switches, links and their price
 ECONOMY = (microarchitecture, event_energy, *NETWORK, system_cost, carbon)  # budgets, prices, energy of events
 
-POOLS = (pools, deployment, service)  # two pools, each evaluated on its own by the formulas of serving
+POOLS = (pools, deployment, service, percentiles)  # two pools, each evaluated on its own by the formulas of serving
 
 MODULES = (
     *TRANSFORMER,
@@ -187,7 +187,7 @@ WORKLOADS = {
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload((*BENCHMARK, *NETWORK), (*COLLECTIVES, *PARALLELISM)),
-    "pools": Workload(POOLS, (requests, batching, clients, percentiles)),
+    "pools": Workload(POOLS, (requests, batching, clients)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),
         (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM, *MIXERS),

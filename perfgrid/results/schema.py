@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
 from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
@@ -29,7 +30,15 @@ def _name(text: str) -> str:
 
 
 def _array(value: Any) -> Any:
-    """Numbers and truth values, or texts, in lists of equal lengths: what becomes an array."""
+    """Numbers and truth values, or texts, in lists of equal lengths: what becomes an array; or its shape and values."""
+    if isinstance(value, dict):
+        shape, values = value.get("shape"), value.get("values")
+        if not (set(value) == {"shape", "values"} and isinstance(shape, list) and isinstance(values, list)):
+            raise ValueError("should be a shape and values")
+        if not all(isinstance(n, int) and n > 0 for n in shape) or prod(shape) != len(values):
+            raise ValueError("should have as many values as its shape says")
+        _array(values)
+        return value
     found = np.array(value)
     texts = {isinstance(v, str) for v in (value if isinstance(value, list) else [value])}
     if found.dtype.kind not in "biuf" and not (found.dtype.kind == "U" and found.ndim <= 1 and texts == {True}):
@@ -39,7 +48,8 @@ def _array(value: Any) -> Any:
 
 def _axis(axis: Any) -> Any:
     for name, values in {**axis["columns"], **axis["scales"]}.items():
-        if np.ndim(values) == 0 or len(values) != len(axis["labels"]):
+        rows = values["shape"][:1] if isinstance(values, dict) else np.shape(values)[:1]
+        if list(rows) != [len(axis["labels"])]:
             raise ValueError(f"{name} should have a row for each of the {len(axis['labels'])} labels")
     if lacking := set(axis["shown"]) - set(axis["columns"]):
         raise ValueError(f"shown should name columns, found {min(lacking)!r}")

@@ -8,19 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from perfgrid.analysis.joined_pools import (
-    DECODE,
-    FULL,
-    LONE,
-    MACHINE,
-    PASSES,
-    STEPS,
-    by_load,
-    decode_columns,
-    prefill_columns,
-    reasons,
-    rows,
-)
+from perfgrid.analysis.joined_pools import ALONE, COLUMNS, LOAD, by_load, columns_of, reasons, rows
 from perfgrid.catalog import Catalog
 from perfgrid.formulas import registry_of
 from perfgrid.results.evaluate import evaluate
@@ -41,7 +29,7 @@ WAITS = (
     "place_queue_wait",
 )  # before the first token
 OUTPUTS = (*QUANTITIES, *WAITS, "decode_steps", "loaded_step_time")
-OF_BOTH = ("batch", "loop_requests", "prompt_tokens", "output_tokens", "prompt_variation", "batch_rule")
+OF_BOTH = ("batch", "loop_requests", "prompt_tokens", "output_tokens", "batch_rule")
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 
 
@@ -91,13 +79,11 @@ def mapped(records: Sequence[Record], catalog: Catalog) -> Designs:
         return Designs(catalog, [], unpredicted)
     for pool, own in found.items():
         found[pool] = replace(own, rows=[row for row in own.rows if row.record.id not in unpredicted])
-    lone = _alone(found["prefill"], PASSES, LONE)
-    full = _alone(found["prefill"], (*PASSES, *MACHINE), FULL)
-    steps = _alone(found["decode"], (*STEPS, *MACHINE), DECODE)
-    columns = by_load(prefill_columns(rows(*lone), rows(*full)) | decode_columns(rows(*steps)))
-    columns |= {
-        f"{pool}_legal": [not why for why in reasons(*own)] for pool, own in zip(POOLS, (full, steps), strict=True)
-    }
+    columns: dict[str, Sequence[Any]] = {}
+    for pool, own in found.items():
+        study, values = _alone(own, pool)
+        columns |= by_load(columns_of(pool, rows(study, values)))
+        columns[f"{pool}_legal"] = [not why for why in reasons(study, values)[:: len(LOAD["offered_load"])]]
     joined = []
     for i, (record, row) in enumerate(zip(known, found["decode"].rows, strict=True)):
         given = {name: row.columns[name] for name in OF_BOTH if name in row.columns}
@@ -105,11 +91,13 @@ def mapped(records: Sequence[Record], catalog: Catalog) -> Designs:
     return Designs(catalog, joined, unpredicted)
 
 
-def _alone(pool: Designs, outputs: Sequence[str], stated: Mapping[str, Any]) -> tuple[Study, xr.Dataset]:
+def _alone(pool: Designs, name: str) -> tuple[Study, xr.Dataset]:
     """One pool of all records, evaluated without the other."""
     axis = pool.axis()
-    axis["zip"] |= {name: [value] * len(pool.rows) for name, value in stated.items()}
-    axis["zip"].pop("prompt_variation", None)  # of waits between the pools
-    how = {"workload": "inference", "outputs": list(outputs), "dtype": "float64", "axes": {"row": axis}}
+    axis["zip"] |= {key: [value] * len(pool.rows) for key, value in ALONE[name].items()}
+    axis["zip"] = {key: values for key, values in axis["zip"].items() if key not in LOAD}
+    varied = axis["zip"].get("prompt_variation", [0.0] * len(pool.rows))
+    axis["zip"]["length_distribution"] = ["uniform" if v else "constant" for v in varied]
+    how = {"workload": "inference", "outputs": list(COLUMNS[name]), "dtype": "float64", "axes": {"row": axis} | LOAD}
     study = Study.make(pool.catalog, title="one of two pools", **how)
     return study, evaluate(study, small_points=WHOLE)

@@ -154,7 +154,10 @@ def space_to_json(space: Space) -> dict[str, Any]:
     """A space as plain data, so that a result can be explained and evaluated again without the catalog."""
 
     def plain(value: Any) -> Any:
-        return np.asarray(value).tolist()
+        array = np.asarray(value)
+        if array.ndim <= 2:
+            return array.tolist()
+        return {"shape": list(array.shape), "values": array.ravel().tolist()}  # an axis for each of the physics
 
     return {
         "axes": [
@@ -173,17 +176,21 @@ def space_to_json(space: Space) -> dict[str, Any]:
 
 def space_from_json(data: Mapping[str, Any]) -> Space:
     """The space that `space_to_json` wrote."""
+
+    def array(value: Any) -> np.ndarray:
+        return np.array(value["values"]).reshape(value["shape"]) if isinstance(value, Mapping) else np.array(value)
+
     axes = tuple(
         Axis(
             a["name"],
             np.array(a["labels"]),
-            {k: np.array(v) for k, v in a["columns"].items()},
-            {k: np.array(v) for k, v in a["scales"].items()},
+            {k: array(v) for k, v in a["columns"].items()},
+            {k: array(v) for k, v in a["scales"].items()},
             tuple(a["shown"]),
         )
         for a in data["axes"]
     )
-    constants = {k: np.array(v) if isinstance(v, list) else v for k, v in data["constants"].items()}
+    constants = {k: array(v) if isinstance(v, list | dict) else v for k, v in data["constants"].items()}
     return Space(axes, constants)
 
 

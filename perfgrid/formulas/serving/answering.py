@@ -114,12 +114,12 @@ def held_steps_share(busy_share, step_under_way, pp, met_crowded_added_time):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def held_steps_persistence(held_steps_share, step_under_way, pp, request_rate, dp, lockstep_ranks):
+def held_steps_persistence(held_steps_share, step_under_way, pp, offered_rate, dp, lockstep_ranks):
     """How much more likely a step is held up behind one that is than behind one that is not, d = 1 - s/q.
 
     Of a chain of two states: behind a step alone prompts have come with the chance s = 1 - exp(-r·T).
     """
-    come = -xp.expm1(-request_rate / dp * lockstep_ranks * step_under_way * pp)
+    come = -xp.expm1(-offered_rate / dp * lockstep_ranks * step_under_way * pp)
     return xp.minimum(xp.maximum(1 - come / held_steps_share, 0.0), 0.98)
 
 
@@ -154,7 +154,7 @@ def rows_behind(
     met_round_hold_time,
     rate_first_time,
     mean_prefill_ratio,
-    request_rate,
+    offered_rate,
     dp,
     lockstep_ranks,
     prefill_moment,
@@ -187,7 +187,7 @@ def rows_behind(
     more = held_steps_persistence
     own_time = rate_first_time * mean_prefill_ratio
     waiting = at(free_wait, statistic="mean") * xp.minimum(prompt_part, 1.0)
-    come = -xp.expm1(-request_rate / dp * (lockstep_ranks * own_time + waiting))
+    come = -xp.expm1(-offered_rate / dp * (lockstep_ranks * own_time + waiting))
     beside = xp.maximum(come - held_steps_share, 0.0) / (1 - more) * met_crowded_added_time
     mixed_iterations = prompts_beside_steps > 0
     return packed(
@@ -248,7 +248,10 @@ def rate_free_answer_time(
     steps, met = answering_step_time * number, holds * answering_step_time * (number - 1)
     varying = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(batch_gain)
     shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
-    room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
+    room = (
+        admission_time * prompt * xp.maximum(second - 1, 0.0)
+        + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
+    )
     spread = xp.maximum(varying + met * two + waiting, room)
     less = xp.where(spread > 0, room / xp.maximum(spread, 1e-12 * crowd_answer**2), 1.0)
     root = xp.sqrt(less)

@@ -28,9 +28,9 @@ MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this l
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompt_load(request_rate, dp, prompt_slot_time):
+def prompt_load(offered_rate, dp, prompt_slot_time):
     """Prompts that come over those that a replica computes whose iterations are filled with them."""
-    return xp.minimum(request_rate / dp * prompt_slot_time, MOST_LOAD)
+    return xp.minimum(offered_rate / dp * prompt_slot_time, MOST_LOAD)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -239,7 +239,7 @@ def step_wait(
     step_under_way,
     rate_held_time,
     queued_iteration_time,
-    request_rate,
+    offered_rate,
     dp,
     lockstep_ranks,
     prompt_part,
@@ -247,7 +247,7 @@ def step_wait(
     iteration_fixed_time,
 ):
     """Wait of a request that meets a step alone, by statistic: for its end, and for prompts that came in it before."""
-    before = request_rate / dp / lockstep_ranks * step_under_way / 2
+    before = offered_rate / dp / lockstep_ranks * step_under_way / 2
     further = further_iterations(
         before, -xp.expm1(-before), prompt_part, at(own_iterations, whose="own"), iteration_fixed_time
     )

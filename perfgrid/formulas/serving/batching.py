@@ -61,13 +61,14 @@ def most_sequences(largest_batch, prompt_bound_batch, dp):
 
 
 @alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_tabulated_batch(most_sequences, dp, lockstep_ranks):
+def rate_tabulated_batch(most_sequences, dp, lockstep_ranks, decode_steps, whole_prompts, pp):
     """Batches at which serving is tabulated, by load: from one sequence per server to as many as fit, in equal ratios.
 
-    A server is a replica, or those that are in lockstep.
+    A server is a replica, or those that are in lockstep. Where no steps are taken, as many as an iteration computes.
     """
     servers = dp / lockstep_ranks
-    most, last = most_sequences / servers, len(NODES) - 1
+    computed = xp.where(decode_steps > 0, most_sequences, dp * pp * whole_prompts)
+    most, last = xp.minimum(most_sequences, computed) / servers, len(NODES) - 1
     return servers * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
@@ -92,12 +93,18 @@ FORMULAS = by_label(
     {
         STATES: (1.0, 0.0, 0.0, 0.0),
         ("memory", "run"): (0.0, 0.0, 0.0, 0.0),
-        "rate": (0.0, 1.0, "request_rate", "served_limit"),
+        "rate": (0.0, 1.0, "offered_rate", "served_limit"),
     },
 )
 
 
 # ---- capacity and load ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1/s", source="little1961")
+def offered_rate(request_rate, offered_load, largest_request_rate):
+    """Requests per second that come at random: as stated, or a part of those that are served at most."""
+    return xp.where(offered_load > 0, offered_load * largest_request_rate, request_rate)
 
 
 @formula(unit="1/s", source="little1961")
@@ -113,9 +120,9 @@ def LABEL_load_weight():
 
 
 @alternative(of="load_weight", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_load_weight(request_capacity, request_rate, rate_tabulated_batch):
+def rate_load_weight(request_capacity, offered_rate, rate_tabulated_batch):
     """Weights of the tabulated batches, by load: of those whose capacities enclose the arrivals, by the batch there."""
-    rising = [at(request_capacity, load=node) / request_rate for node in NODES]
+    rising = [at(request_capacity, load=node) / offered_rate for node in NODES]
     grows = at(rate_tabulated_batch, load=NODES[1]) / at(rate_tabulated_batch, load=NODES[0])
     return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
 
@@ -127,9 +134,9 @@ def given_served_rate(request_capacity):
 
 
 @alternative(of="served_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
-def rate_served_rate(request_rate, largest_request_rate):
+def rate_served_rate(offered_rate, largest_request_rate):
     """Requests per second that end: as many as arrive, at most as many as the largest batch serves."""
-    return xp.minimum(request_rate, largest_request_rate)
+    return xp.minimum(offered_rate, largest_request_rate)
 
 
 @formula(unit="1/s", source="little1961, baccelli1995saturation")
@@ -149,9 +156,9 @@ def served_limit(largest_request_rate, largest_load):
 
 @alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961",
              others={ONE_BATCH: 1.0})  # fmt: skip
-def rate_load_fraction(request_rate, largest_request_rate):
+def rate_load_fraction(offered_rate, largest_request_rate):
     """Arrivals over what is served at most; beyond 1 the queue grows without end."""
-    return request_rate / largest_request_rate
+    return offered_rate / largest_request_rate
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961, kwon2023vllm",

@@ -5,10 +5,9 @@ How long prompts and places are waited for is in `pools`.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at
 
 from .batching import NODES
-from .pools import wait_of_arrivals
 
 POOLS = {"POOL": ("prefill", "decode")}
 
@@ -27,12 +26,21 @@ def cache_transfer_time(
     return xp.maximum(decode_rank_cache / decode_rank_rate, sent) + transfer_latency
 
 
+def exposed(whole, computing, layers, by_layer):
+    """Time of a transfer after a prefill: all of it, or the last layer's and what takes longer than the prefill."""
+    return xp.where(by_layer, xp.maximum(whole / layers, whole - computing * (1 - 1 / layers)), whole)
+
+
 @formula(unit="s", source="qin2024mooncake")
 def exposed_transfer_time(cache_transfer_time, transfer_by_layer, prompt_time, layers):
     """Time of the transfer after the prefill: all of it, or the last layer's and what takes longer than the prefill."""
-    last = cache_transfer_time / layers
-    late = xp.maximum(last, cache_transfer_time - prompt_time * (1 - 1 / layers))
-    return xp.where(transfer_by_layer, late, cache_transfer_time)
+    return exposed(cache_transfer_time, prompt_time, layers, transfer_by_layer)
+
+
+@formula(unit="s", source="qin2024mooncake")
+def lone_transfer_time(cache_transfer_time, transfer_by_layer, own_prompt_time, layers):
+    """The same of a prompt that no other is beside."""
+    return exposed(cache_transfer_time, at(own_prompt_time, load=NODES[0]), layers, transfer_by_layer)
 
 
 # ---- requests -------------------------------------------------------------------------------------------------------
@@ -44,39 +52,28 @@ def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
     return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
 
 
-@formula(unit="1/s", source="reiser1980mva")
-def wanted_rate(decode_target, load_weight):
-    """Requests per second that users ask for: those that arrive, or of the loop with the batch that runs."""
-    return total(decode_target * load_weight, "load")
-
-
 @alternative(of="largest_request_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
 def pools_largest_request_rate(prefill_limit, decode_limit):
     """Requests per second that the deployment serves at most."""
     return xp.minimum(prefill_limit, decode_limit)
 
 
-@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977",
-             others={"clients": "loop_place_time"})  # fmt: skip
-def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
-    """Mean wait for a place in the decode pool (M/G/c over all its places)."""
-    places = at(pool_batch, load=NODES[-1])
-    return wait_of_arrivals(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
+@formula(unit="s", source="zhong2024distserve")
+def prompt_queue_time(prefill_spread, prompt_time):
+    """Mean time of a request in the prefill pool before its prompt is computed."""
+    return at(prefill_spread, statistic="mean") - prompt_time
+
+
+@formula(unit="s", source="zhong2024distserve")
+def place_queue_wait(decode_wait_spread):
+    """Mean time until the decode pool has taken a request in: for a step to end, or for a place; or a step more."""
+    return at(decode_wait_spread, statistic="mean")
 
 
 @alternative(of="time_to_first_token", by="workload", label="pools", unit="s", source="zhong2024distserve")
-def pools_time_to_first_token(
-    servers_time,
-    prompt_queue_time,
-    prompt_time,
-    exposed_transfer_time,
-    place_queue_wait,
-    decode_yields_first,
-    loaded_step_time,
-):
-    """Mean time from arrival to first token: servers, queue, prefill, transfer, a place; or a step more."""
-    step = xp.where(decode_yields_first, loaded_step_time, 0.0)
-    return servers_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait + step
+def pools_time_to_first_token(servers_time, prompt_queue_time, prompt_time, exposed_transfer_time, place_queue_wait):
+    """Mean time from arrival to first token: servers, queue, prefill, transfer, the decode pool."""
+    return servers_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait
 
 
 @formula(unit="1", source="zhong2024distserve", family=POOLS)

@@ -48,9 +48,16 @@ def other_sequences_share(replica_batch, lockstep_ranks):
 
 
 @formula(unit="1", source="agrawal2024sarathi, zheng2024sglang")
-def prompts_beside_steps(prefill_first, decode_steps):
+def prompts_beside_steps(prefill_first, decode_steps, prefilled):
     """1 where an iteration computes prompts beside steps: where there are any."""
-    return xp.where(prefill_first, 0.0, 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
+    return xp.where(prefill_first, xp.where(prefilled, 1.0, 0.0), 1.0) * xp.where(decode_steps > 0, 1.0, 0.0)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def whole_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens, chunked_prompts):
+    """Prompts of which an iteration without steps begins all: as many as it has room for, whole ones if not cut."""
+    room = prefill_chunk_tokens * cp / computed_prompt_tokens
+    return xp.maximum(xp.where(chunked_prompts, room, xp.floor(room * (1 + 1e-6))), 1.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -60,6 +67,7 @@ def prompt_bound_batch(
     cp,
     computed_prompt_tokens,
     chunked_prompts,
+    whole_prompts,
     pp,
     dp,
     prompts_beside_steps,
@@ -70,7 +78,7 @@ def prompt_bound_batch(
     Not more than n times the whole prompts of an iteration where they are not cut.
     """
     room = prefill_chunk_tokens * cp
-    whole = xp.where(chunked_prompts, UNBOUND, xp.maximum(xp.floor(room / computed_prompt_tokens * (1 + 1e-6)), 1.0))
+    whole = xp.where(chunked_prompts, UNBOUND, whole_prompts)
     most = decode_steps * pp * xp.minimum(room / (computed_prompt_tokens + decode_steps * step_tokens), whole)
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
 
@@ -82,18 +90,15 @@ def prompt_bound_batch(
 def place_steps(decode_steps, prompts_beside_steps, rounds_ahead, computed_prompt_tokens, prompt_budget):
     """Steps of others for which a request has a place: its own, those beside its prompt, and one put together ahead."""
     passes = xp.maximum(computed_prompt_tokens / prompt_budget, 1.0)
-    return decode_steps + prompts_beside_steps * (passes + rounds_ahead)
+    beside = decode_steps + prompts_beside_steps * (passes + rounds_ahead)
+    return xp.where(decode_steps > 0, beside, passes)
 
 
 @formula(unit="1", source="little1961")
-def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps, decode_steps, random_arrivals):
-    """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end.
-
-    None meet others that arrive where no steps are taken.
-    """
+def iteration_arrivals(replica_batch, batch_groups, lockstep_ranks, place_steps):
+    """Prompts that come while a group takes a step, to all replicas in lockstep: of b answers of n steps b/n end."""
     ended = replica_batch / batch_groups * lockstep_ranks / xp.maximum(place_steps, 1.0)
-    alone = (random_arrivals > 0) & (decode_steps == 0)
-    return xp.maximum(xp.where(alone, 0.0, ended), FEWEST)
+    return xp.maximum(ended, FEWEST)
 
 
 @formula(unit="1", source="little1961")
@@ -205,9 +210,10 @@ def prompting_shares(
 
 
 @formula(unit="1", source="little1961")
-def even_prompting_rounds(prompting_shares, mixed_iterations):
-    """Iterations with prompts for each step where a prompt follows every answer that ends."""
-    return at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
+def even_prompting_rounds(prompting_shares, mixed_iterations, decode_steps):
+    """Iterations with prompts for each step where a prompt follows every answer that ends; without steps all."""
+    rounds = at(prompting_shares, whose="some") / (1 - (1 - mixed_iterations) * at(prompting_shares, whose="own"))
+    return xp.where(decode_steps > 0, rounds, 1.0)
 
 
 @alternative(of="prompting_rounds", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing",
@@ -231,6 +237,7 @@ def rate_prompting_rounds(
     mixed_iterations,
     going_on,
     further_share,
+    decode_steps,
 ):
     """Iterations with prompts for each step under random arrivals: more prompts come in a longer iteration.
 
@@ -255,7 +262,7 @@ def rate_prompting_rounds(
         share = share / (1 - stops * own)
         rate = rate * xp.sqrt(round_prompts / (rate * (decode_step_time + share * longer)))
     full = only("load", NODES[-1])
-    return share * (1 - full) + even_prompting_rounds * full
+    return xp.where(decode_steps > 0, share * (1 - full) + even_prompting_rounds * full, 1.0)
 
 
 @formula(unit="1", source="agrawal2024sarathi")
@@ -278,6 +285,7 @@ def rate_crowding(
     prompts_of_a_round,
     batch_groups,
     prompts_beside_steps,
+    decode_steps,
 ):
     """Prompts of the busiest replica over those of an iteration: more come in a longer one.
 
@@ -287,7 +295,8 @@ def rate_crowding(
     most = gathered(prompts_of_a_round, lockstep_ranks * batch_groups, prompt_ratio, length_weight, prompt_room)
     full = only("load", NODES[-1]) * xp.where(batch_groups > 1, prompts_beside_steps, 0.0)
     last = only("load", NODES[-1]) - full
-    return xp.maximum((come * (1 - full) + most * full) / prefill_sequences, 1.0) * (1 - last) + last
+    crowded = xp.maximum((come * (1 - full) + most * full) / prefill_sequences, 1.0) * (1 - last) + last
+    return xp.where(decode_steps > 0, crowded, 1.0)
 
 
 @formula(unit="1", source="little1961")
@@ -361,7 +370,7 @@ def shared_prefill_time(
              others={LOOPS: "shared_prefill_time"})  # fmt: skip
 def rate_request_prefill_time(shared_prefill_time, filled_prefill_time, decode_steps):
     """The same of random arrivals: where all places are taken and none takes steps, iterations are full of prompts."""
-    full = only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
+    full = 0 * only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
     return (1 - full) * shared_prefill_time + full * filled_prefill_time
 
 

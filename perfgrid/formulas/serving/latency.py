@@ -149,9 +149,14 @@ def late_launch_time(prefill_launches, prefill_launch_time, busy_time, communica
 
 
 @formula(unit="s", source="pope2022inference")
-def pass_time(busy_time, communication_time, late_launch_time, host_time):
-    """Time of one pass through all stages, by pass: kernels, other ranks, and the host, late or between passes."""
-    return busy_time + communication_time + late_launch_time + host_time
+def pass_time(busy_time, communication_time, late_launch_time, host_time, prefilled):
+    """Time of one pass through all stages, by pass: kernels, other ranks, and the host, late or between passes.
+
+    A request that comes with its cache begins with a step.
+    """
+    whole = busy_time + communication_time + late_launch_time + host_time
+    prefill, decode = in_pass(whole, "prefill"), in_pass(whole, "decode")
+    return table("pass", prefill=xp.where(prefilled, decode, prefill), decode=decode)
 
 
 @alternative(of="awaited_passes", by="batch_rule", label="given", unit="1", source="narayanan2021",

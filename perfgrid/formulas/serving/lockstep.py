@@ -7,7 +7,7 @@ without a prompt go on with their steps beside those that have one.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import INNER, at, only, table
+from perfgrid.formulas.axes import INNER, at, only, table, total
 
 from .batching import ENDLESS, QUEUED, STARTED
 
@@ -75,17 +75,21 @@ def longest_of(number, ratio, weight):
     return found / -xp.expm1(-number)
 
 
-def most_prompts(prompts, ranks, ratio, weight):
+def most_prompts(prompts, ranks, ratio, weight, even=False):
     """Prompts of the one of n ranks that has most of them, in mean lengths; there is at least one.
 
-    They fall to ranks where answers have ended, as balls into bins, and are of different lengths: a sum of k of them
-    varies by 1/sqrt(k) of that, and the less ranks have so many the more there are.
+    They fall to ranks where answers have ended, as balls into bins, or ``even``ly, and are of different lengths: a sum
+    of k of them varies by 1/sqrt(k) of that, and the less ranks have so many the more there are.
     """
     come = come_where_some(prompts)
-    count = xp.maximum(largest_count(come / ranks, ranks) / -xp.expm1(-come), 1.0)
-    alike = xp.maximum(xp.minimum(prompts, ranks), 1.0) ** (1 / count)
-    longest = 1 + xp.maximum(longest_of(come_where_some(alike), ratio, weight) - 1, 0.0) / xp.sqrt(count)
-    return xp.where(ranks > 1, count * longest, prompts / ranks)
+    random = largest_count(come / ranks, ranks) / -xp.expm1(-come)
+    count = xp.maximum(xp.where(even, prompts / ranks + even_excess(ranks), random), 1.0)
+    hit = xp.maximum(xp.minimum(prompts, ranks), 1.0)
+    alike = xp.where(even, hit, hit ** (1 / count))
+    longer = xp.maximum(longest_of(come_where_some(alike), ratio, weight) - 1, 0.0)
+    normal = xp.minimum(most_above(hit) * xp.sqrt(xp.maximum(total(ratio**2 * weight, "length") - 1, 0.0)), longer)
+    normal = xp.where(even, normal, longer)
+    return xp.where(ranks > 1, count * (1 + normal / xp.sqrt(count) + (longer - normal) / count), prompts / ranks)
 
 
 # ---- who waits for whom ---------------------------------------------------------------------------------------------
@@ -98,9 +102,21 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
 
 
 @formula(unit="1", source="hartley1954")
-def busiest_prompts(prompts_of_an_iteration, lockstep_ranks, prompts_in_lockstep, prompt_ratio, length_weight):
-    """Prompts of the replica in lockstep that has most, in mean lengths, in an iteration that holds some."""
-    spread = most_prompts(prompts_of_an_iteration, lockstep_ranks, prompt_ratio, length_weight)
+def busiest_prompts(
+    prompts_of_an_iteration,
+    lockstep_ranks,
+    prompts_in_lockstep,
+    prompt_ratio,
+    length_weight,
+    decode_steps,
+    random_routing,
+):
+    """Prompts of the replica in lockstep that has most, in mean lengths, in an iteration that holds some.
+
+    Where nothing else runs, the emptiest replica is the one with fewest of them.
+    """
+    even = xp.where(random_routing, False, decode_steps == 0)
+    spread = most_prompts(prompts_of_an_iteration, lockstep_ranks, prompt_ratio, length_weight, even)
     return xp.where(prompts_in_lockstep > 0, xp.maximum(prompts_of_an_iteration / lockstep_ranks, 1.0), spread)
 
 

@@ -10,6 +10,7 @@ from perfgrid.formulas.axes import at, table, total
 from .batching import NODES, ONE_BATCH
 from .latency import WHOLE, in_pass
 from .requests import LEAST_BUDGET
+from .tabulated import at_batch
 
 
 @formula(unit="s", source="little1961")
@@ -21,7 +22,14 @@ def iteration_time(decode_step_time, request_prefill_time, replica_batch, decode
 
 @formula(unit="s", source="yu2022orca")
 def lone_first_time(
-    prefill_time, started_passes, prompting_rounds, lockstep_ranks, crowded_added_time, decode_step_time, going_on
+    prefill_time,
+    started_passes,
+    prompting_rounds,
+    lockstep_ranks,
+    crowded_added_time,
+    decode_step_time,
+    going_on,
+    decode_steps,
 ):
     """Time of the iterations that compute a prompt, by load.
 
@@ -31,7 +39,9 @@ def lone_first_time(
     rounds = xp.minimum(prompting_rounds, 1.0)
     with_prompts = rounds * (going_on * decode_step_time + crowded_added_time)
     others = with_prompts / (with_prompts + (1 - rounds) * decode_step_time)
-    return prefill_time + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
+    lone = at(prefill_time, load=NODES[0])
+    queued = xp.where(decode_steps > 0, 0.0, (prefill_time - lone) / (2 * lockstep_ranks))
+    return prefill_time - queued + started_passes * others * (1 - 1 / lockstep_ranks) * crowded_added_time
 
 
 @formula(unit="s", source="agrawal2024sarathi")
@@ -68,9 +78,28 @@ def LABEL_first_time(prefill_time):
 
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
-def rate_first_time(met_lone_first_time, met_others_added_time, occupied_share):
+def rate_first_time(
+    met_lone_first_time,
+    met_others_added_time,
+    occupied_share,
+    prompts_beside,
+    lone_first_time,
+    lone_first_time_slope,
+    node_batch,
+    lockstep_ranks,
+    decode_steps,
+):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
-    return met_lone_first_time + occupied_share * met_others_added_time
+    steps = met_lone_first_time + occupied_share * met_others_added_time
+    alone = at_batch((1 + prompts_beside) / lockstep_ranks, lone_first_time, lone_first_time_slope, node_batch)
+    return xp.where(decode_steps > 0, steps, alone)
+
+
+@formula(unit="1", source="bailey1954bulk")
+def prompts_beside(offered_rate, dp, lockstep_ranks, met_crowded_added_time, added_variation, occupied_share, pp):
+    """Prompts that come while the iteration runs that an arrival meets: longer ones are met more often."""
+    server = offered_rate / dp * lockstep_ranks
+    return server * occupied_share * met_crowded_added_time / pp * (1 + added_variation)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
@@ -155,7 +184,7 @@ def added_share(met_crowded_added_time, prompting_iteration_time):
 
 @formula(unit="1", source="vllm2026async")
 def prompts_follow(
-    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, request_rate, dp, lockstep_ranks
+    prompting_time_share, prompting_iteration_time, step_under_way, own_iterations, offered_rate, dp, lockstep_ranks
 ):
     """Chance that the iteration put together ahead holds prompts, by the one that runs: ``own`` steps alone, ``some``.
 
@@ -167,7 +196,7 @@ def prompts_follow(
         prompting + (1 - prompting_time_share) / xp.maximum(step_under_way, 1e-9 * prompting_iteration_time)
     )
     passes = at(own_iterations, whose="own")
-    prompts = xp.maximum(request_rate / dp * lockstep_ranks * passes / prompting, 1.0)
+    prompts = xp.maximum(offered_rate / dp * lockstep_ranks * passes / prompting, 1.0)
     goes_on = -xp.expm1(-prompts * xp.log(passes))
     return table("whose", own=share * (1 - goes_on), some=goes_on + (1 - goes_on) * share)
 

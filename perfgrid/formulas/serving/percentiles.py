@@ -125,22 +125,27 @@ def token_time_spread(
 
 
 @formula(unit="s", source="kleinrock1975queueing")
+def first_token_spread(arrival_share, prefill_sojourn):
+    """Time of a request in the queue and in its prefill, over requests, by statistic."""
+    parts = [(at(arrival_share, arrival=k), *unpacked(at(prefill_sojourn, arrival=k))) for k in ARRIVALS]
+    return packed(*mixed(parts))
+
+
+@formula(unit="s", source="kleinrock1975queueing")
 def latency_spread(
     free_answer_time,
     crowd_answer_time,
     crowd_answer_share,
     answer_moment,
     decode_steps,
-    prefill_sojourn,
-    arrival_share,
+    first_token_spread,
     asking_time,
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
     free, crowd = (of_all_lengths(t, answer_moment) for t in (free_answer_time, crowd_answer_time))
     later = mixed([(1 - crowd_answer_share, *free), (crowd_answer_share, *crowd)])
-    first = mixed([(at(arrival_share, arrival=k), *unpacked(at(prefill_sojourn, arrival=k))) for k in ARRIVALS])
-    mean, variance, third = added(first, [further * moment for moment in later])
+    mean, variance, third = added(unpacked(first_token_spread), [further * moment for moment in later])
     return packed(asking_time + mean, variance, third)
 
 

@@ -1,117 +1,92 @@
 """Pools of their own: a prefill pool and a decode pool of any layout, joined to one deployment.
 
-Each pool is evaluated on its own by the formulas of inference; what is given here are its results. A prefill worker
-computes passes of up to G prompts: those of all its replicas in lockstep. A pass of j prompts takes P(j), a straight
-line from one prompt to G. The decode pool is tabulated by batch (axis `load`), n steps of T(b) each: b running
-sequences end b/(n·T(b)) requests per second. The prefill pool computes at most w·G/P(G). The slower pool sets the pace.
+Each pool is evaluated on its own by the formulas of random arrivals, at `LOADS` parts of what it serves at most (axis
+`load`): the prefill pool with answers of one token, the decode pool with requests that come with their cache
+(``prefilled``). What is given here are its limit and the moments of its times, t. Near the limit they grow as
+1/(1 - u); between two loads u, t·(1 - u) is a straight line.
 
-Arrivals (``batch_rule`` `rate`) meet a worker that computes, with chance b, and wait for the end of its pass; with
-e = sqrt(2·(w + 1)) - 1 (Sakasegawa) and v the variation of the lengths this is R = b^e·P(j)/w·(1 + v²)/2. Behind other
-prompts they wait for further passes: u/(1 - u)·u^e·P(G)/(w·G)·(1 + v²)/2. With one worker and one prompt a pass this is
-M/G/1, with several workers M/G/w.
+Requests pass the prefill pool, the network, the decode pool: means, variances and third moments of independent times
+add up. The first token comes from the prefill pool, when the decode pool has taken the request in; with
+``decode_yields_first`` a step of the decode pool yields it.
 
-Clients (``clients``) are a closed loop. By the arrival theorem of mean-value analysis a request finds the queue of the
-others: y = K/(Z + R + y)·(y + r), with K = (c - 1)·s, s = P(G)/(w·G), r = s·(1 + v²)/2 and Z all other time of a
-request: y² + y·(Z + R - K) = K·r. The first token comes from the prefill pool, when the cache has arrived at the
-decode pool and a place is free there; with ``decode_yields_first`` a step of the decode pool yields it.
+Clients (``clients``) are a closed loop: one of N that comes meets the N - 1 others (Reiser and Lavenberg), so that the
+times are those of random arrivals at their rate. Not more of them can wait for a place than have none.
 """
+
+from itertools import pairwise
+from math import log1p
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, largest, smallest, table, total
+from perfgrid.engine.graph.tables import by_label
+from perfgrid.formulas.axes import INNER, at, only, table
 
-from .batching import NODES, hat_weights
+from .arrivals import ARRIVALS
+from .batching import NODES
+from .distributions import added, mixed, packed, unpacked
+
+ROUNDING = 1e-9
+LOADS = (1e-5, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99)  # of each pool alone
+STATISTICS = INNER.labels["statistic"]
+MOST_LOAD = LOADS[-1]  # of random arrivals; beyond it a design is flagged
+MOST_MET = 0.99995  # that the many clients of a loop meet
+BISECTIONS = 12  # of the search for the rate of a loop, before two steps of Newton's rule
+
+FORMULAS = (
+    *by_label(
+        "workload",
+        {"asking_time": ("s", "zhong2024distserve", "Time before a request is in the queues of both pools.")},
+        {"pools": ("servers_time",)},
+    ),
+    *by_label(
+        "batch_rule",
+        {
+            "wanted_rate": ("1/s", "little1961", "Requests per second that users ask for."),
+            "met_rate": ("1/s", "reiser1980mva", "Requests per second among which one comes."),
+            "most_load": ("1", "little1961", "Load up to which waits are counted."),
+        },
+        {"rate": ("arrival_rate", "arrival_rate", "counted_load"), "clients": ("loop_rate", "loop_met_rate", MOST_MET)},
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def chance_exponent(servers):
-    """Power of the load that is the chance to find all of so many servers busy (Sakasegawa 1977)."""
-    return xp.sqrt(2 * (servers + 1)) - 1
+def at_load(values, load):
+    """A time of one pool at a load, from those at `LOADS`: t·(1 - u) is a straight line between two of them."""
+    scaled = [at(values, load=node) * (1 - u) for node, u in zip(NODES, LOADS, strict=True)]
+    value = scaled[0]
+    for (low, high), (before, after) in zip(pairwise(LOADS), pairwise(scaled), strict=True):
+        part = xp.minimum(xp.maximum((load - low) / (high - low), 0.0), 1.0)
+        value = value + part * (after - before)
+    return value / (1 - load)
 
 
-def wait_of_arrivals(load, servers, service, variation):
-    """Mean wait of random arrivals for one of several servers (M/G/c): u^e/(c·(1 - u))·S·(1 + v²)/2.
-
-    u is the load, e = sqrt(2·(c + 1)) - 1 for c servers, S the time that a request holds one, v its coefficient of
-    variation. Beyond 99 % load that of 99 %: such a point is flagged.
-    """
-    u = xp.minimum(load, 0.99)
-    return u ** chance_exponent(servers) / (servers * (1 - u)) * service * (1 + variation**2) / 2
+def spread_at(load, *tables):
+    """A time of one pool at a load, by statistic."""
+    return table("statistic", **{n: at_load(v, load) for n, v in zip(STATISTICS, tables, strict=True)})
 
 
-def wait_behind(rate, slot, workers, variation):
-    """Mean wait for whole passes of prompts before one's own, for which a part u of the arrivals waits."""
-    return xp.minimum(rate * slot, 0.99) * wait_of_arrivals(rate * slot, workers, workers * slot, variation)
+def beyond(wait, step, most):
+    """What of a wait for the decode pool is longer than can be: a step, and all that can wait for a place before."""
+    return xp.maximum(wait - step - most, 0.0)
 
 
-# ---- the prefill pool -----------------------------------------------------------------------------------------------
+def time_in_pools(prefill, decode, prefill_mean, stay_mean, wait_mean, token_mean, row):
+    """Mean time of a request in both pools at their loads; clients wait for a place no longer than their ``row``."""
+    excess = beyond(at_load(wait_mean, decode), at_load(token_mean, decode), row)
+    return at_load(prefill_mean, prefill) + at_load(stay_mean, decode) - excess
 
 
-@formula(unit="s", source="zhong2024distserve")
-def further_prompt_time(lone_pass_time, full_pass_time, full_pass_prompts):
-    """Time by which one more prompt lengthens a pass of the prefill pool."""
-    more = xp.maximum(full_pass_prompts - 1, 0.0)
-    return xp.where(more > 0, xp.maximum(full_pass_time - lone_pass_time, 0.0) / xp.maximum(more, 1e-9), 0.0)
+def limited(spread, alone, most):
+    """A spread whose variance is not more than that of one alone and so much, and is never nothing."""
+    mean, variance, third = spread
+    most = alone + most
+    part = most / xp.maximum(variance, most)
+    return mean, variance * part + ROUNDING * most, third * part * xp.sqrt(part)
 
 
-@formula(unit="s", source="zhong2024distserve")
-def prompt_slot(full_pass_time, full_pass_prompts, prefill_workers):
-    """Time from prompt to prompt of the whole prefill pool where it never idles."""
-    return full_pass_time / (full_pass_prompts * prefill_workers)
-
-
-@formula(unit="1", source="bailey1954bulk")
-def prompts_per_pass(prompt_rate, prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts):
-    """Prompts of a pass, mean: those that came during the pass before it, j = rate·(a + f·(j - 1)), at most a full one.
-
-    A pass takes a with one prompt and f more with each further one.
-    """
-    rate = prompt_rate / prefill_workers
-    slack = xp.maximum(1 - rate * further_prompt_time, 1e-6)
-    come = rate * (lone_pass_time - further_prompt_time) / slack
-    return xp.minimum(xp.maximum(come, 1.0), full_pass_prompts)
-
-
-@formula(unit="s", source="bailey1954bulk")
-def mean_pass_time(lone_pass_time, further_prompt_time, prompts_per_pass):
-    """Time of a pass of the mean number of prompts."""
-    return lone_pass_time + further_prompt_time * (prompts_per_pass - 1)
-
-
-@formula(unit="s", source="narayanan2021")
-def prompt_time(mean_pass_time, lone_prompt_time, lone_pass_time):
-    """Time until the prompts of a pass are computed: the pass in every stage of the pipeline."""
-    return mean_pass_time + xp.maximum(lone_prompt_time - lone_pass_time, 0.0)
-
-
-@formula(unit="s", source="sakasegawa1977, bailey1954bulk")
-def running_pass_wait(prompt_rate, mean_pass_time, prompts_per_pass, prefill_workers, prompt_variation):
-    """Mean wait of a prompt until the next pass starts: b^e·P/w·(1 + v²)/2 where workers compute with chance b."""
-    busy = xp.minimum(prompt_rate * mean_pass_time / (prompts_per_pass * prefill_workers), 1.0)
-    rest = mean_pass_time / prefill_workers * (1 + prompt_variation**2) / 2
-    return busy ** chance_exponent(prefill_workers) * rest
-
-
-@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
-def rate_prompt_queue_time(running_pass_wait, request_rate, prompt_slot, prefill_workers, prompt_variation):
-    """Mean wait of a prompt in the prefill pool: for the pass that runs, and for those of prompts before it."""
-    return running_pass_wait + wait_behind(request_rate, prompt_slot, prefill_workers, prompt_variation)
-
-
-@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
-def clients_prompt_queue_time(
-    running_pass_wait, loop_queue_time, loop_place_time, starting_share, starting_pass_time, mean_pass_time
-):
-    """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning.
-
-    In the loop it waits for prompts of clients that do not wait for a place.
-    """
-    loop = running_pass_wait + xp.maximum(loop_queue_time - loop_place_time, 0.0)
-    return (1 - starting_share) * loop + starting_share * (starting_pass_time - mean_pass_time)
-
-
-# ---- the decode pool ------------------------------------------------------------------------------------------------
+# ---- the rate -------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="pope2022inference")
@@ -121,74 +96,202 @@ def pool_decode_steps(decode_steps, decode_yields_first, accepted_tokens):
 
 
 @formula(unit="s", source="little1961")
-def pool_decode_time(pool_decode_steps, pool_step_time):
-    """Time of all steps of a request, by load."""
-    return xp.maximum(pool_decode_steps, 1e-9) * pool_step_time
+def place_row(active_clients, decode_places, decode_limit):
+    """Time in which all clients that have no place in the decode pool would get one."""
+    return xp.maximum(active_clients - decode_places, 0.0) / decode_limit
 
 
-@formula(unit="1/s", source="little1961")
-def decode_capacity(pool_batch, pool_decode_time):
-    """Requests per second that the decode pool ends with batches of the tabulated size, by load."""
-    return pool_batch / pool_decode_time
+@formula(unit="1/s", source="reiser1980mva")
+def loop_met_rate(
+    active_clients,
+    prefill_limit,
+    decode_limit,
+    prefill_time_mean,
+    decode_stay_mean,
+    decode_wait_mean,
+    decode_token_mean,
+    place_row,
+    lone_transfer_time,
+    asking_time,
+):
+    """Requests per second of the N - 1 others of a loop, x: x·(time of a request at x) = N - 1.
 
-
-@alternative(of="decode_target", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva",
-             others={"rate": "request_rate"})  # fmt: skip
-def clients_decode_target(active_clients, loop_other_time, loop_queue_by_batch):
-    """Requests per second that the decode pool is asked for, by load: arrivals, or the loop with such a batch."""
-    return active_clients / (loop_other_time + loop_queue_by_batch)
-
-
-@alternative(of="load_weight", by="workload", label="pools", unit="1", source="little1961")
-def pools_load_weight(decode_capacity, decode_target, pool_batch):
-    """Weights of the tabulated batches, by load: of those where the decode pool ends as many as it is asked for."""
-    rising = [at(decode_capacity, load=node) / at(decode_target, load=node) for node in NODES]
-    grows = at(pool_batch, load=NODES[1]) / at(pool_batch, load=NODES[0])
-    return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
-
-
-@formula(unit="1/s", source="zhong2024distserve")
-def decode_limit(decode_capacity):
-    """Requests per second that the decode pool ends at most."""
-    return largest(decode_capacity, "load")
-
-
-@formula(unit="1/s", source="zhong2024distserve")
-def prefill_limit(prompt_slot):
-    """Requests per second that the prefill pool computes at most."""
-    return 1 / prompt_slot
-
-
-@alternative(of="loaded_step_time", by="workload", label="pools", unit="s", source="pope2022inference")
-def pools_loaded_step_time(pool_step_time, load_weight):
-    """Time from step to step of a running sequence."""
-    return total(pool_step_time * load_weight, "load")
-
-
-@alternative(of="running_batch", by="workload", label="pools", unit="1", source="little1961")
-def pools_running_batch(served_rate, pool_decode_steps, loaded_step_time):
-    """Sequences that run at the same time in the decode pool, on average."""
-    return served_rate * pool_decode_steps * loaded_step_time
-
-
-# ---- the closed loop ------------------------------------------------------------------------------------------------
-
-
-@formula(unit="1/s", source="little1961")
-def loop_rate_bound(active_clients, prefill_limit, decode_capacity, pool_decode_time, lone_prompt_time):
-    """Requests per second that the loop serves at most: those of the prefill pool, and of clients that never queue.
-
-    Whatever batch runs, it is at most a tabulated one and ends no more than that, or its steps take as long at least.
+    Solved for z = -log(1 - load), as times grow like 1/(1 - load).
     """
-    unqueued = active_clients / (pool_decode_time + lone_prompt_time)
-    return xp.minimum(prefill_limit, smallest(xp.maximum(decode_capacity, unqueued), "load"))
+    others, most = xp.maximum(active_clients - 1, 1e-6), xp.minimum(prefill_limit, decode_limit)
+
+    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+
+    def over(z):
+        rate = -xp.expm1(-z) * most
+        time = time_in_pools(rate / prefill_limit, rate / decode_limit, *tables)
+        return rate, rate * (time + lone_transfer_time + asking_time) / others - 1
+
+    width = -log1p(-MOST_MET)
+    low = 0.0 * others * most / most
+    for _ in range(BISECTIONS):
+        width = width / 2
+        low = low + width * xp.where(over(low + width)[1] > 0, 0.0, 1.0)
+    z = low + width / 2
+    for _ in range(2):
+        (_, here), (_, there) = over(z - width / 4), over(z + width / 4)
+        step = (here + there) / 2 * width / 2 / xp.maximum(there - here, 1e-12)
+        z = xp.maximum(z - xp.minimum(xp.maximum(step, -width), width), 0.0)
+    return over(z)[0]
 
 
-@alternative(of="prompt_rate", by="batch_rule", label="rate", unit="1/s", source="little1961",
-             others={"clients": "loop_rate_bound"})  # fmt: skip
-def rate_prompt_rate(request_rate, prefill_limit):
-    """Prompts per second of the prefill pool: those that arrive, at most as many as it computes."""
-    return xp.minimum(request_rate, prefill_limit)
+@formula(unit="s", source="little1961")
+def loop_time(
+    prefill_met_load,
+    decode_met_load,
+    prefill_time_mean,
+    decode_stay_mean,
+    decode_wait_mean,
+    decode_token_mean,
+    place_row,
+    exposed_transfer_time,
+    asking_time,
+):
+    """Time of a request of a loop among its others."""
+    tables = (prefill_time_mean, decode_stay_mean, decode_wait_mean, decode_token_mean, place_row)
+    return time_in_pools(prefill_met_load, decode_met_load, *tables) + exposed_transfer_time + asking_time
+
+
+@formula(unit="s", source="little1961")
+def loop_rest(active_clients, loop_time, prefill_limit, decode_limit):
+    """Time by which requests wait longer, as the slower pool does not keep up with N clients after so long."""
+    return xp.maximum(active_clients / xp.minimum(prefill_limit, decode_limit) - loop_time, 0.0)
+
+
+@formula(unit="1/s", source="little1961")
+def loop_rate(active_clients, loop_time, loop_rest):
+    """Requests per second of the loop: N clients over the time of a request."""
+    return active_clients / (loop_time + loop_rest)
+
+
+@formula(unit="1", source="little1961")
+def counted_load(largest_load):
+    """Load of random arrivals up to which waits are counted."""
+    return xp.minimum(largest_load, 1.0) * MOST_LOAD
+
+
+@formula(unit="1", source="little1961", family={"POOL": ("prefill", "decode")})
+def POOL_met_load(met_rate, POOL_limit, most_load):
+    """Load of the POOL pool that a request meets."""
+    return xp.minimum(met_rate / POOL_limit, most_load)
+
+
+# ---- times of one pool ----------------------------------------------------------------------------------------------
+
+
+@alternative(of="prefill_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_prefill_spread(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean):
+    """Time of a request in the prefill pool, by statistic."""
+    return spread_at(prefill_met_load, prefill_time_mean, prefill_time_deviation, prefill_time_lean)
+
+
+@alternative(of="prefill_spread", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_prefill_spread(
+    prefill_met_load,
+    prefill_time_mean,
+    prefill_time_deviation,
+    prefill_time_lean,
+    away_from_prefill,
+    prefill_limit,
+    decode_limit,
+    active_clients,
+    starting_share,
+    loop_rest,
+):
+    """The same of clients: a queue varies as those do that are elsewhere, at most like a Poisson number of them.
+
+    In the beginning all come together, and their prompts are computed in a row.
+    """
+    tables = (prefill_time_mean, prefill_time_deviation, prefill_time_lean)
+    alone = unpacked(spread_at(0.0 * prefill_met_load + LOADS[0], *tables))
+    mean, variance, third = limited(
+        unpacked(spread_at(prefill_met_load, *tables)), alone[1], away_from_prefill / prefill_limit**2
+    )
+    later = (mean + xp.where(prefill_limit <= decode_limit, loop_rest, 0.0), variance, third)
+    row = xp.maximum(active_clients - 1, 0.0) / prefill_limit
+    return packed(*mixed([(1 - starting_share, *later), (starting_share, alone[0] + row / 2, row**2 / 12, 0.0)]))
+
+
+@formula(unit="1", source="little1961")
+def away_from_prefill(active_clients, met_rate, prefill_met_load, prefill_time_mean):
+    """Clients that are not in the prefill pool, on average."""
+    return xp.maximum(active_clients - met_rate * at_load(prefill_time_mean, prefill_met_load), 0.0)
+
+
+@alternative(of="decode_wait_spread", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_decode_wait_spread(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean):
+    """Time of a request in the decode pool before its first step ends or, if the prefill has yielded one, begins."""
+    return spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+
+
+@alternative(of="decode_wait_spread", by="batch_rule", label="clients", unit="s", source="little1961")
+def clients_decode_wait_spread(
+    decode_met_load,
+    decode_wait_mean,
+    decode_wait_deviation,
+    decode_wait_lean,
+    place_row,
+    token_time_spread,
+    prefill_limit,
+    decode_limit,
+    loop_rest,
+):
+    """The same of clients, of whom not more can wait for a place than have none."""
+    step = at(token_time_spread, statistic="mean")
+    wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    mean, variance, third = unpacked(wait)
+    cut = beyond(mean, step, place_row)
+    mean = mean - cut + xp.where(prefill_limit <= decode_limit, 0.0, loop_rest)
+    return packed(*limited((mean, variance, third), step**2, place_row / decode_limit))
+
+
+@formula(unit="s", source="zhong2024distserve, kleinrock1975queueing")
+def decode_rest_spread(
+    decode_met_load,
+    decode_stay_mean,
+    decode_stay_deviation,
+    decode_stay_lean,
+    decode_wait_mean,
+    decode_wait_deviation,
+    decode_wait_lean,
+):
+    """Time of a request in the decode pool after this wait, by statistic."""
+    stay = spread_at(decode_met_load, decode_stay_mean, decode_stay_deviation, decode_stay_lean)
+    wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    return packed(*(xp.maximum(whole - part, 0.0) for whole, part in zip(unpacked(stay), unpacked(wait), strict=True)))
+
+
+@alternative(of="token_time_spread", by="workload", label="pools", unit="s", source="kleinrock1975queueing")
+def pools_token_time_spread(decode_met_load, decode_token_mean, decode_token_deviation, decode_token_lean):
+    """Mean time between the tokens of a request, over requests, by statistic."""
+    return spread_at(decode_met_load, decode_token_mean, decode_token_deviation, decode_token_lean)
+
+
+@formula(unit="s", source="narayanan2021")
+def prompt_time(prefill_met_load, own_prompt_time):
+    """Time in which the prompt of a request is computed, beside others of its iterations."""
+    return at_load(own_prompt_time, prefill_met_load)
+
+
+# ---- of both --------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="prefill_sojourn", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_prefill_sojourn(prefill_spread, exposed_transfer_time, decode_wait_spread):
+    """Time from arrival to first token, by arrival (all of one kind) and statistic."""
+    times = (unpacked(prefill_spread), (exposed_transfer_time, 0.0, 0.0), unpacked(decode_wait_spread))
+    return table("arrival", **dict.fromkeys(ARRIVALS, packed(*added(*times))))
+
+
+@alternative(of="arrival_share", by="workload", label="pools", unit="1", source="zhong2024distserve")
+def pools_arrival_share():
+    """Part of the requests that meet each of these, by arrival: one kind stands for all."""
+    return only("arrival", ARRIVALS[-2])
 
 
 @formula(unit="s", source="zhong2024distserve")
@@ -197,54 +300,19 @@ def servers_time(front_end_time, decode_front_end_time):
     return front_end_time + decode_front_end_time
 
 
-@formula(unit="s", source="reiser1980mva")
-def loop_other_time(prompt_time, running_pass_wait, exposed_transfer_time, servers_time, pool_decode_time):
-    """Time of a request from answer to answer without the wait behind other prompts, by load."""
-    return servers_time + running_pass_wait + prompt_time + exposed_transfer_time + pool_decode_time
+@alternative(of="latency_spread", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_latency_spread(asking_time, first_token_spread, decode_rest_spread):
+    """Time from the arrival of a request to its last token, over requests, by statistic."""
+    return packed(*added((asking_time, 0.0, 0.0), unpacked(first_token_spread), unpacked(decode_rest_spread)))
 
 
-@formula(unit="s", source="reiser1980mva")
-def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, prompt_variation):
-    """Wait y behind other prompts in the loop, by load of the decode pool: y² + y·(Z - K) = K·r.
-
-    Z is all other time of a request, K the service of all other clients, r the mean rest of a service.
-    """
-    others, rest = (active_clients - 1) * prompt_slot, prompt_slot * (1 + prompt_variation**2) / 2
-    gap = others - loop_other_time
-    return (gap + xp.sqrt(gap**2 + 4 * others * rest)) / 2
+@alternative(of="loaded_step_time", by="workload", label="pools", unit="s", source="little1961")
+def pools_loaded_step_time(token_time_spread, accepted_tokens):
+    """Time from step to step of a running sequence."""
+    return at(token_time_spread, statistic="mean") * accepted_tokens
 
 
-@formula(unit="s", source="little1961")
-def loop_queue_time(active_clients, served_rate, loop_other_time, load_weight):
-    """Time that clients queue for either pool: what Little's law leaves of a cycle."""
-    other = total(loop_other_time * load_weight, "load")
-    return xp.maximum(active_clients / served_rate - other, 0.0)
-
-
-@formula(unit="s", source="little1961")
-def loop_place_time(
-    loop_queue_time,
-    loop_queue_by_batch,
-    decode_capacity,
-    decode_target,
-    served_rate,
-    prompt_slot,
-    prefill_workers,
-    prompt_variation,
-):
-    """Time that clients queue for a place: all but an open queue's wait where the decode pool is full."""
-    full = at(decode_capacity, load=NODES[-1]) < at(decode_target, load=NODES[-1])
-    prompts = wait_behind(served_rate, prompt_slot, prefill_workers, prompt_variation)
-    queued = xp.minimum(prompts, at(loop_queue_by_batch, load=NODES[-1]))
-    return xp.where(full, xp.maximum(loop_queue_time - queued, 0.0), 0.0)
-
-
-@formula(unit="s", source="bailey1954bulk")
-def starting_pass_time(
-    active_clients, prefill_workers, full_pass_prompts, full_pass_time, lone_pass_time, further_prompt_time
-):
-    """Mean time until passes of prompts that come together end: full ones one after the other, or a single one."""
-    each = xp.maximum(active_clients / prefill_workers, 1.0)
-    single = lone_pass_time + further_prompt_time * (each - 1)
-    several = (each / full_pass_prompts + 1) / 2 * full_pass_time
-    return xp.where(each > full_pass_prompts, several, single)
+@alternative(of="running_batch", by="workload", label="pools", unit="1", source="little1961")
+def pools_running_batch(served_rate, pool_decode_steps, loaded_step_time):
+    """Sequences that run at the same time in the decode pool, on average."""
+    return served_rate * pool_decode_steps * loaded_step_time

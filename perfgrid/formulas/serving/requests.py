@@ -62,12 +62,13 @@ def group_batch(replica_batch, batch_groups, batch_parts, busiest_replica_load):
 
 
 @formula(unit="1", source="zheng2024sglang")
-def computed_prompt_tokens(prompt_tokens, prefix_hit_rate, shared_prefix_tokens):
+def computed_prompt_tokens(prompt_tokens, prefix_hit_rate, shared_prefix_tokens, prefilled):
     """Tokens of one prompt that are computed: those that no cache of earlier prompts holds, at least the last one.
 
     A prefix that all prompts share is always there.
     """
-    return xp.maximum(xp.minimum(prompt_tokens * (1 - prefix_hit_rate), prompt_tokens - shared_prefix_tokens), 1.0)
+    left = xp.minimum(prompt_tokens * (1 - prefix_hit_rate), prompt_tokens - shared_prefix_tokens)
+    return xp.maximum(xp.where(prefilled, 0.0, left), 1.0)
 
 
 @formula(unit="1", source="zheng2024sglang")
@@ -144,9 +145,13 @@ def pass_sequences(group_batch, pass_prompts, mixed_iterations, step_tokens):
 
 
 @formula(unit="1", source="pope2022inference")
-def decode_steps(output_tokens, accepted_tokens):
-    """Decoding steps of one request: the prefill yields its first token."""
-    return xp.maximum(output_tokens - 1, 0.0) / accepted_tokens
+def decode_steps(output_tokens, accepted_tokens, prefilled, decode_yields_first):
+    """Decoding steps of one request after the pass that it begins with, which yields its first token.
+
+    One that comes with its cache begins with a step: of the second token if its prefill has yielded the first.
+    """
+    before = xp.where(prefilled, 2.0 - decode_yields_first, 1.0)
+    return xp.maximum(output_tokens - before, 0.0) / accepted_tokens
 
 
 @formula(unit="1", source="pope2022inference")

@@ -43,9 +43,9 @@ def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
 
 
 @formula(unit="1", source="little1961")
-def occupied_share(request_rate, request_capacity):
+def occupied_share(offered_rate, request_capacity):
     """Part of the time in which a replica has a sequence to decode: at low rates one after the other."""
-    return xp.minimum(request_rate / at(request_capacity, load=NODES[0]), 1.0)
+    return xp.minimum(offered_rate / at(request_capacity, load=NODES[0]), 1.0)
 
 
 @formula(unit="s", source="pope2022inference")

@@ -57,12 +57,12 @@ def inverse_rise(node_batch):
 
 
 @formula(unit="1", source="little1961")
-def met_batch(request_rate, request_spacing, inverse_rise, places):
-    """Sequences of a replica that is never without any, where capacity meets the arrivals: at most all places.
+def met_batch(offered_rate, request_spacing, inverse_rise, node_batch):
+    """Sequences of a replica that is never without any, where capacity meets the arrivals: a tabulated batch at most.
 
     From batch to batch the part of the way, not a slope: where the capacity is level the way is too short for one.
     """
-    inverse, spacing = 1 / places, 1 / request_rate
+    inverse, spacing = 1 / at(node_batch, load=NODES[-1]), 1 / offered_rate
     for rise, (high, low) in zip(by_node(inverse_rise), pairwise(by_node(request_spacing)), strict=False):
         inverse = inverse + rise * xp.minimum(xp.maximum((spacing - low) / (high - low), 0.0), 1.0)
     return 1 / inverse

@@ -109,7 +109,9 @@ class Changes:
         space = json.loads(json.dumps(stored(self.grid.result.attrs, SPACE_ATTRIBUTE)))
         for name, factor in factors.items():
             for values in (space["constants"], *(axis["columns"] for axis in space["axes"])):
-                if name in values:
+                if isinstance(values.get(name), dict):  # along axes of the physics
+                    values[name]["values"] = times(name, values[name]["values"], factor).tolist()
+                elif name in values:
                     values[name] = times(name, values[name], factor).tolist()
         return self.grid.result.assign_attrs({SPACE_ATTRIBUTE: json.dumps(space)})
 

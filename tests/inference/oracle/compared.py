@@ -47,36 +47,28 @@ def asked(record: Record) -> dict[str, Any]:
     return design | {"batch_rule": "concurrency", "batch": float(load["places"])}
 
 
-def pooled(record: Record) -> dict[str, float]:
-    """The mean times of a system of two pools, each evaluated alone and joined."""
+def pooled(record: Record, *outputs: str) -> dict[str, np.ndarray]:
+    """Outputs of a system of two pools, each evaluated alone and joined."""
     known, design, ranks = load_catalog(), asked(record), lockstep_ranks(record["design"])
     tables = {n: [design.pop(n)] for n in ("model", "device", "software")} | {"topology": ["rail-optimized"]}
     layout = {n: [int(design.pop(n, 1.0))] for n in ("tp", "pp", "ep", "etp")}
     design.pop("dp", None)
     own = {n: v for n, v in design.items() if known.variables[n].of in ("software", "device")}
     each = int(layout["tp"][0] * layout["pp"][0]) * ranks
-    content = {"outputs": list(NAMES.values()), "dtype": "float64", "axes": tables, "overrides": own}
+    content = {"outputs": list(outputs), "dtype": "float64", "axes": tables, "overrides": own}
     content["workload_parameters"] = {n: v for n, v in design.items() if n not in own}
     content |= {
         pool: {"axes": {"parallelism": layout | {"devices": [each * count]}}}
         for pool, count in record["replicas"].items()
     }
     found = pg.evaluate(pg.join_pools(content))
-    return {name: float(found[name].squeeze()) for name in NAMES.values()}
+    return {name: found[name].values for name in outputs}
 
 
 def errors(record: Record) -> np.ndarray:
-    """Prediction over simulation minus 1 by time and percentile; NaN where the simulation is not narrow enough.
-
-    Of two pools there are means, which stand in the place of p50.
-    """
-    if "replicas" in record:
-        means, rows = pooled(record), np.full((len(NAMES), len(BOUNDS)), np.nan)
-        for row, (time, name) in zip(rows, NAMES.items(), strict=True):
-            value, half = record["measures"][time]["mean"]
-            row[0] = means[name] / value - 1 if value and half <= BOUNDS["p50"] / 3 * value else np.nan
-        return rows
-    found = evaluate(*(f"{name}_{p}" for name in NAMES.values() for p in BOUNDS), **asked(record))
+    """Prediction over simulation minus 1 by time and percentile; NaN where the simulation is not narrow enough."""
+    outputs = [f"{name}_{p}" for name in NAMES.values() for p in BOUNDS]
+    found = pooled(record, *outputs) if "replicas" in record else evaluate(*outputs, **asked(record))
     rows = []
     for time, name in NAMES.items():
         for p, bound in BOUNDS.items():

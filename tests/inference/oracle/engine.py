@@ -150,7 +150,7 @@ class Engine:
                 owner.ranks[r].remove(s)
                 group.ranks[r].append(s)
         while self.waiting:
-            came, i = self.waiting[0]
+            _, i = self.waiting[0]
             prompt, output = requests.prompt[i], requests.output[i]
             done, tokens = (prompt, 1) if self.prefilled else (requests.cached[i], 0)
             kept = self.kept(i)
@@ -163,7 +163,7 @@ class Engine:
             r = min(fitting, key=lambda r: (len(group.ranks[r] + leaving[r]), r))
             self.waiting.popleft()
             self.admitted[i] = now
-            s = Sequence(i, prompt, done, output, tokens, kept, came)
+            s = Sequence(i, prompt, done, output, tokens, kept, now)
             s.order = len(self.admitted)
             group.ranks[r].append(s)
             if self.prefilled:

@@ -94,7 +94,7 @@ class SkippingEngine(Engine):
                 prompting |= rank.pieces > 0
         group.refused = -1
         while waiting:
-            came, i = waiting[0]
+            _, i = waiting[0]
             done = requests.prompt[i] if self.prefilled else requests.cached[i]
             needed = 1 if policy.chunked or self.prefilled else requests.prompt[i] - done
             kept, chosen, fewest = self.kept(i), None, policy.places
@@ -110,7 +110,7 @@ class SkippingEngine(Engine):
             chosen.hold(1, kept)
             if self.prefilled:
                 chosen.room -= policy.mixed
-                self.decode(chosen, i, came)
+                self.decode(chosen, i, now)
             else:
                 part, prompting = Part(i, done, chosen), True
                 if self.compute(chosen, part):

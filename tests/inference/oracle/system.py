@@ -45,7 +45,7 @@ class Result:
 
 
 def simulate(system: System, traffic: Traffic, engine: type[Engine] = SkippingEngine) -> Result:
-    """Every request through the system. A first token of two pools is there when its cache has arrived."""
+    """Every request through the system. A first token of two pools is there when the decode pool takes it in."""
     return Simulation(system, traffic, engine).run()
 
 
@@ -95,6 +95,9 @@ class Simulation:
         for one in self.engines:
             for i, time in one.admitted.items():
                 admitted[i] = time
+        for one in self.decoding:
+            for i, time in one.admitted.items():
+                self.first[i] = time + self.system.detokenise
         gaps = [one.gaps for one in (self.decoding or self.engines)]
         columns = [np.concatenate([np.asarray(getattr(g, f)) for g in gaps]) for f in ("ends", "gaps", "weights")]
         columns[0] += self.system.detokenise
