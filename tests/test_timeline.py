@@ -202,6 +202,7 @@ def test_devices_hold_what_the_formulas_count(study, closed_forms, schedule):
     whole = most["activation_memory"] + found["state_memory"].values + found["other_memory"].values
     assert whole.max() == pytest.approx(float(expected["memory_per_device"]), rel=1e-6)
     assert float(found["in_flight"].min()) >= 0
+    assert float(found["memory"].max()) == pytest.approx(float(expected["memory_per_device"]), rel=1e-6)
 
 
 def test_chart_of_two_devices():

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.axes import at, of_kinds
 
 from .execution import Event
 
 STAGES = ("first", "middle", "last")
 OF_STAGE = ("state_memory", "memory", "in_flight", "kind_layers", "embeddings")
-OTHERS = ("layer_activations", "resident_share", "embedding_activations", "working_memory", "reserved_memory")
-QUANTITIES = (*(f"{stage}_stage_{name}" for stage in STAGES for name in OF_STAGE), *OTHERS)
+OTHERS = ("layer_activations", "resident_share", "embedding_activations", "reserved_memory")
+LOSS = ("forward_head_activations", "head_activations", "loss_working_memory", "layer_working_memory")
+IN_PASSES = ("device_heads_by_stage", "state_in_passes_by_stage", "buffers_by_stage", "cached_casts_by_stage")
+QUANTITIES = (*(f"{stage}_stage_{name}" for stage in STAGES for name in OF_STAGE), *OTHERS, *LOSS, *IN_PASSES)
 RELEASING = ("backward", "weight_gradient")  # after which nothing needs the activations of a microbatch
 
 
@@ -35,10 +37,33 @@ def constant_memory(values: Mapping[str, Any], pp: int) -> tuple[np.ndarray, np.
             values[f"{name}_stage_{quantity}"] for quantity in ("memory", "state_memory", *OF_STAGE[2:])
         )
         activations = np.squeeze(in_flight) * _activations(values, layers, np.squeeze(embeddings))
-        always = np.squeeze(values["working_memory"] + values["reserved_memory"])
         state.append(float(np.squeeze(own)))
-        others.append(float(np.squeeze(whole) - np.squeeze(own) - activations + always))
+        others.append(float(np.squeeze(whole) - np.squeeze(own) - activations + np.squeeze(values["reserved_memory"])))
     return np.array(state), np.array(others)
+
+
+def memory_of_events(
+    events: Sequence[Event], values: Mapping[str, Any], kept: np.ndarray, stages: int, pp: int
+) -> np.ndarray:
+    """Bytes that the device of each event needs during it, by the moments of the formulas; ``kept``: activations.
+
+    A forward pass of the last of the virtual stages ends with the loss, its backward pass begins with the gradient of
+    the loss; layers run backward in all of them.
+    """
+    forward, loss, beside_loss, beside_layer = (float(np.squeeze(values[name])) for name in LOSS)
+    found = []
+    for event, activations in zip(events, kept, strict=True):
+        stage = STAGES[0] if event.device == 0 else STAGES[2] if event.device == pp - 1 else STAGES[1]
+        at_stage = {name: float(np.squeeze(at(np.asarray(values[name]), stage=stage))) for name in IN_PASSES}
+        heads = at_stage["device_heads_by_stage"] * (event.stage == stages - 1)
+        held = activations + at_stage["state_in_passes_by_stage"] + float(np.squeeze(values["reserved_memory"]))
+        held += at_stage["buffers_by_stage"]
+        if event.kind == "forward":
+            held += heads * forward + at_stage["cached_casts_by_stage"] + beside_loss
+        elif event.kind in ("backward", "input_gradient", "weight_gradient"):
+            held += max(heads * loss + beside_loss, beside_layer)
+        found.append(held)
+    return np.array(found)
 
 
 def _activations(values: Mapping[str, Any], layers: Any, embeddings: Any) -> float:

@@ -19,7 +19,7 @@ from perfgrid.study.study import Study
 
 from .best_design import best_design
 from .execution import PASSES, Event, execute
-from .held_memory import QUANTITIES, constant_memory, held_at, microbatch_memory
+from .held_memory import QUANTITIES, constant_memory, held_at, memory_of_events, microbatch_memory
 from .kernel_table import kernels
 from .pass_timeline import pass_timeline
 
@@ -54,7 +54,8 @@ def timeline(
         point-to-point transfer, exchange: the part of a pass that is an exchange with experts which nothing hides,
         wait), ``start`` and ``end`` in seconds, ``stage`` (virtual, in the order of a microbatch) and ``receiver``
         (that a transfer goes to), and what the device holds from the start on: ``in_flight`` (microbatches, in units
-        of a whole device) and ``activation_memory``. Along ``rank``: ``state_memory`` and ``other_memory`` of each
+        of a whole device) and ``activation_memory``; ``memory``: what it needs during the event, with the loss or a
+        layer that is recomputed. Along ``rank``: ``state_memory`` and ``other_memory`` of each
         device. Attributes: ``pipeline_time``, and ``closed_form_time``, the same by the formulas.
 
         Of serving, along ``event``: ``pass`` (prefill, decode), ``kind`` (kernel, communication, host, wait), ``name``,
@@ -135,9 +136,11 @@ def _memory(
     state, others = constant_memory(values, pp)
     in_flight = held_at(events, [1.0] * len(held)) / chunks
     kept = held_at(events, microbatch_memory(values, held))
+    memory = memory_of_events(events, values, kept, len(held), pp)
     return {
         "in_flight": ("event", in_flight, {"long_name": "microbatches whose activations the device holds"}),
         "activation_memory": ("event", kept, {"long_name": "activations in flight", "units": "byte"}),
+        "memory": ("event", memory, {"long_name": "memory that the device needs during the event", "units": "byte"}),
         "state_memory": ("rank", state, {"long_name": "weights, gradients, optimizer state", "units": "byte"}),
         "other_memory": ("rank", others, {"long_name": "activations of the head, buffers, reserved", "units": "byte"}),
     }

@@ -73,6 +73,8 @@ from .training import (
     error,
     hybrids,
     memory,
+    moments,
+    named_results,
     offload,
     recompute,
     recurrent_layers,
@@ -108,7 +110,7 @@ PARALLELISM = (
 )
 PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
-    *(adapters, recompute, offload, activations, memory, retained, token_prediction),
+    *(adapters, recompute, offload, activations, memory, moments, retained, named_results, token_prediction),
     *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),
 )
 SERVING = (

@@ -96,6 +96,8 @@ INNER = InnerAxes(
         "mixer_kind": ("attention", "recurrent"),  # what mixes the tokens in layers of hybrid models
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
         "recompute_mode": ("none", "selective", "full"),  # least first
+        # of a training step, at which memory may be fullest (see `moments`)
+        "memory_moment": ("forward_end", "loss_gradient", "layer_backward", "gradients_complete", "optimizer_step"),
         "pass": ("prefill", "decode"),  # of inference: the whole prompt, and one step
         "phase": AXIS_LABELS["phase"],
         "mask": ("whole", "window"),  # layers that attend to the whole sequence, and in a sliding window

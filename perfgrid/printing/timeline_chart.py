@@ -15,6 +15,9 @@ COLUMNS = 100  # of the chart
 KINDS = ("kernel", "communication", "host", "wait")  # of what passes of serving do
 
 
+MEMORY = ("memory forward", "memory backward")  # at the largest moment of such passes
+
+
 def print_timeline(found: xr.Dataset) -> None:
     """The chart, and how long every device computes and waits."""
     whole = found.attrs["pipeline_time"]
@@ -28,14 +31,23 @@ def print_timeline(found: xr.Dataset) -> None:
         exchanges, waits = (float(lengths.where(own["kind"] == kind, 0.0).sum()) for kind in ("exchange", "wait"))
         idle = exchanges + waits
         times = (number(time, "s") if time else "" for time in (whole - idle, exchanges, waits))
-        rows.append([str(device), *times, f"{idle / whole:.1%}"])
-    heads = ["computes", "exchanges", "waits", "idle"]
+        rows.append([str(device), *times, f"{idle / whole:.1%}", *_most_memory(own)])
+    heads = ["computes", "exchanges", "waits", "idle", *(MEMORY if "memory" in found else ())]
     print_table(["device", *heads], rows, right=heads)
     closed = found.attrs["closed_form_time"]
     out.print(
         f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
         "and stragglers come on top in step_time)"
     )
+
+
+def _most_memory(own: xr.Dataset) -> list[str]:
+    """The most memory that a device needs in its forward and in its backward passes; nothing where none is known."""
+    if "memory" not in own:
+        return []
+    forward = (own["kind"] == "forward").values
+    backward = own["kind"].isin(("backward", "input_gradient", "weight_gradient")).values
+    return [number(float(own["memory"].values[which].max()), "byte") for which in (forward, backward)]
 
 
 def print_passes(found: xr.Dataset) -> None:

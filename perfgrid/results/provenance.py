@@ -148,6 +148,7 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
     data, origin = stored(dataset.attrs, SPACE_ATTRIBUTE), stored(dataset.attrs, STUDY_ATTRIBUTE)
     space, formulas = with_layer_pattern(_on_inner_axes(space_from_json(data))), tuple(formulas)
     found = registry_of(origin["workload"])
+    space = _with_defaults(space, found)
     if lacking := sorted(set(origin["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(
             f"the result was made with formulas of its user, {', '.join(lacking)}: give their file with --formulas "
@@ -179,6 +180,17 @@ def plan_of(
     """The plan that made a result with these attributes, by the formulas installed. PerfgridError like `restore`."""
     space, registry, choices = restore(xr.Dataset(attrs=attributes), formulas)
     return Plan(registry, space, stored(attributes, SPACE_ATTRIBUTE)["outputs"], choices, small_points)
+
+
+def _with_defaults(space: Space, registry: Registry) -> Space:
+    """A stored space with the defaults of quantities that a later version added."""
+    known = {*space.names(), *registry.formulas}
+    added = {
+        v.name: INNER.vector(v.axis, [v.default_at(label) for label in v.labels]) if v.axis else v.default_value
+        for v in load_variables().values()
+        if v.optional and v.default is not None and v.kind != "label" and v.name not in known
+    }
+    return Space(space.axes, {**added, **space.constants})
 
 
 def _on_inner_axes(space: Space) -> Space:

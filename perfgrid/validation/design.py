@@ -58,9 +58,14 @@ class Designs:
 
 
 def convention(record: Record, key: str) -> Any:
-    """Conventions of the source of a record: tables are merged with the defaults, other values replace them."""
+    """Conventions of the source of a record: tables are merged with the defaults, other values replace them.
+
+    A source is a group of records, or an address that records of any group name.
+    """
     default = data("conventions")["default"].get(key)
-    stated = data("conventions")["group"].get(record.group, {}).get(key, default)
+    group = data("conventions")["group"].get(record.group, {})
+    page = data("conventions")["page"].get(record.source.url, {})
+    stated = {**page, **group}.get(key, default)
     return {**default, **stated} if isinstance(default, dict) else stated
 
 

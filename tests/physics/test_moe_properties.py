@@ -68,7 +68,7 @@ def test_imbalance_and_capacity_are_never_faster_and_end_at_the_whole_batch(draw
     after = {**before, "expert_imbalance": before["expert_imbalance"] * factor}
     old, new = evaluate(before), evaluate(after)
     assert new["step_time"] >= old["step_time"] * (1 - 1e-12)
-    assert new["activation_memory"] >= old["activation_memory"]
+    assert new["memory_per_device"] >= old["memory_per_device"]
     most = max(min(before["ep"], before["experts"] / max(before["experts_per_token"], 1)), 1)
     assert new["expert_load"] == min(before["expert_imbalance"] * factor, most)
     padded = evaluate({**before, "capacity_factor": before["expert_imbalance"] * factor})

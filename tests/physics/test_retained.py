@@ -75,13 +75,13 @@ def test_buffers_of_chunks():
 
 
 def test_what_an_allocator_takes_of_a_published_run():
-    """Llama 3 8B on 8 devices: 77.0 GiB are published with compiled layers, by hand the parts are 75.0 GiB."""
+    """Llama 3 8B on 8 devices: 77.0 GiB are published with compiled layers, by hand 76.7 GiB at the loss."""
     q = design(**RUN, recompute="selective")
     state = 16 * 8030261248 / 8
     layers = 32 * TOKENS * (2 * (3 * 4096 + 1024 + 14336) + 32 * 4)
     head = TOKENS * (2 * 4096 * 2 + 128256 * 14)
-    again = 0.5 * TOKENS * 2 * (4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336)
     gathered = (218112000 + 128256 * 4096) * 2 + 128256 * 4096 * (2 + 4)
-    assert q["allocator_memory"] == pytest.approx(state + layers + head + again + gathered, rel=1e-4)
-    assert q["allocator_memory"] == pytest.approx(75.0 * 2**30, rel=2e-3)
-    assert q["memory_per_device"] - q["allocator_memory"] == q["reserved_memory"] == 2 * 2**30
+    peak = state + layers + head + gathered
+    assert q["memory_per_device"] == pytest.approx(peak + 2 * 2**30, rel=1e-4)
+    assert q["allocator_memory"] == pytest.approx(peak + 0.05 * (layers + head), rel=1e-4)
+    assert q["allocator_memory"] == pytest.approx(76.7 * 2**30, rel=2e-3)

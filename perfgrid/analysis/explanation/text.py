@@ -24,6 +24,7 @@ _OPEN = "a an and as at because by for from if in is of on or per so than that t
 OPEN = frozenset(_OPEN.split())  # a phrase goes on behind these
 LEAST_WORDS = 12  # characters left in a line for a meaning
 STRONGEST = 8  # elasticities in the last line
+MOMENT, BY_MOMENT = "memory_moment", "_by_moment"  # inner axis of the moments of a step, and names along it
 
 
 def most_lines(depth: int) -> int:
@@ -44,10 +45,25 @@ def story_lines(
     for name, value, share, words in rows:
         line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
         yield (line + (words if sources else _shortened(words, width - len(line)))).rstrip()
+    yield from moment_lines(found, inner)
     if line := interval_line(found):
         yield line
     if line := elasticity_line(found.elasticities(), width):
         yield line
+
+
+def moment_lines(found: Explanation, inner: InnerAxes) -> Iterator[str]:
+    """A table of the moments of a step that a number is the largest of: memory at each."""
+    node = found.replayed.graph.nodes.get(found.quantity)
+    name = next((name for name in node.arguments if name.endswith(BY_MOMENT)), "") if node else ""
+    if not name:
+        return
+    values = [float(value) for value in np.ravel(found.replayed.values[name])]
+    unit, texts = column(values, found.about(name)[0])
+    width = max(map(len, inner.labels[MOMENT]))
+    yield f"{name}:"
+    for label, text, value in zip(inner.labels[MOMENT], texts, values, strict=True):
+        yield f"  {label:{width}}  {text} {unit}{'  largest' * (value == max(values))}"
 
 
 def interval_line(found: Explanation) -> str:

@@ -153,9 +153,14 @@ def dp_reduction_time(dp_scattering_time, shard_replica_reduction_time):
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_shard_gather_time, expert_reductions):
-    """Time of one all-gather of all weights of one device, bucket by bucket, with those of routed experts."""
-    dense = xp.where(shard > 1, shard_gather_time, 0.0) * gradient_buckets
+def dp_gathering_time(
+    shard_gather_time, gather_host_time, shard, gradient_buckets, expert_shard_gather_time, expert_reductions
+):
+    """Time of one all-gather of all weights of one device, bucket by bucket, with those of routed experts.
+
+    With the host time of each where hooks of a framework gather parameters one by one.
+    """
+    dense = xp.where(shard > 1, shard_gather_time + gather_host_time, 0.0) * gradient_buckets
     return dense + expert_shard_gather_time * expert_reductions
 
 

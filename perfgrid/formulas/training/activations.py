@@ -12,6 +12,29 @@ def kept_operand_size(activation_size, operand_size, quantised_operands):
     return xp.where(quantised_operands, xp.minimum(activation_size, operand_size), activation_size)
 
 
+@formula(unit="byte", source="wolf2020transformers")
+def stream_size(activation_size, stream_in_weight_format, weight_size, frozen_weight_share):
+    """Bytes per element of what layers pass on: 16 bits, or the format of the stored embeddings."""
+    return xp.where(stream_in_weight_format, weight_size * frozen_weight_share, activation_size)
+
+
+@formula(unit="byte", source="wolf2020transformers")
+def kept_norm_size(activation_size, norms_upcast, float32_size, trains_weights, stream_size):
+    """Bytes per element that a norm keeps of its input: that, or its float32 copy and, for its weight, the quotient."""
+    return xp.where(norms_upcast, float32_size + trains_weights * stream_size, activation_size)
+
+
+@formula(unit="1", source="wolf2020transformers")
+def kept_block_inputs(layer_blocks, ffn_inputs_kept, inputs_per_product, ffn_input_matrices):
+    """Inputs of the matrices behind the norms of a layer that stay: one of a block, or one of each of its products.
+
+    Autocast and adapters convert the input of every product anew. Frozen matrices of a feed-forward block keep none.
+    """
+    others = xp.maximum(layer_blocks - 1, 0.0)
+    of_blocks = layer_blocks - (1 - ffn_inputs_kept) * others
+    return xp.where(inputs_per_product, 3 + ffn_inputs_kept * ffn_input_matrices * others, of_blocks)
+
+
 @alternative(of="attention_activations", by="mixer", label=NONE, unit="byte", source="korthikanti2022")
 def plain_attention_activations(
     microbatch_tokens,
@@ -55,9 +78,15 @@ def feed_forward_activations(
     kind_has_experts,
     expert_layer_activations,
     ffn_inputs_kept,
+    gate_results_kept,
+    activation_size,
 ):
-    """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix."""
-    inputs = ffn_input_matrices * function_input_size + ffn_inputs_kept * kept_operand_size
+    """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix.
+
+    Where a gate multiplies in a kernel of its own, the result of the activation function too.
+    """
+    gates = xp.where(gate_results_kept & (ffn_input_matrices > 1), activation_size, 0.0)
+    inputs = ffn_input_matrices * function_input_size + gates + ffn_inputs_kept * kept_operand_size
     dense = microbatch_tokens * rank_ffn_size * inputs
     kept = kind_is_dense * dense + kind_has_experts * expert_layer_activations
     return kept - ffn_inputs_kept * activation_function_dropped * activation_function_results
@@ -68,24 +97,24 @@ def layer_linear_activations(
     sharded_tokens,
     hidden_size,
     layer_blocks,
-    activation_size,
+    kept_norm_size,
     kept_operand_size,
     mask_size,
     dropout,
     attention_activations,
     feed_forward_activations,
     norms_dropped,
-    ffn_inputs_kept,
+    kept_block_inputs,
+    layer_cast_weights,
 ):
     """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT.
 
-    Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
-    blocks themselves keep. Frozen matrices of a feed-forward block keep no input.
+    Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; what the blocks
+    themselves keep; and copies of weights that autocast makes for the pass.
     """
-    with_inputs = layer_blocks - (1 - ffn_inputs_kept) * xp.maximum(layer_blocks - 1, 0.0)
-    norms = layer_blocks * (activation_size + xp.where(dropout, mask_size, 0.0))
-    replicated = hidden_size * (norms + with_inputs * (1 - norms_dropped) * kept_operand_size)
-    return sharded_tokens * replicated + attention_activations + feed_forward_activations
+    norms = layer_blocks * (kept_norm_size + xp.where(dropout, mask_size, 0.0))
+    replicated = hidden_size * (norms + kept_block_inputs * (1 - norms_dropped) * kept_operand_size)
+    return sharded_tokens * replicated + attention_activations + feed_forward_activations + layer_cast_weights
 
 
 @alternative(of="dropped_activations", by="mixer", label=NONE, unit="byte", source="nvidia2026recompute")
@@ -131,9 +160,9 @@ def plain_layer_score_activations(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def layer_input_activations(sharded_tokens, hidden_size, activation_size):
+def layer_input_activations(sharded_tokens, hidden_size, stream_size):
     """The input of one layer for one microbatch: 2·s·b·h, a t-th of it with sequence parallelism."""
-    return sharded_tokens * hidden_size * activation_size
+    return sharded_tokens * hidden_size * stream_size
 
 
 @alternative(of="layer_activations", by="recompute", label="none", unit="byte", source="korthikanti2022")
@@ -155,12 +184,25 @@ def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
 
 
 @formula(unit="byte", source="korthikanti2022", where="section 4.3")
-def head_activations(
+def head_inputs(
     sharded_tokens,
-    microbatch_tokens,
     hidden_size,
-    rank_vocab_size,
+    kept_norm_size,
     activation_size,
+    held_cast_size,
+    trains_weights,
+    rank_head_parameters,
+):
+    """What final norm and output head keep of their inputs for one microbatch: 4·s·b·h/t; a copy of a cast matrix."""
+    cast = held_cast_size * trains_weights * rank_head_parameters
+    return sharded_tokens * hidden_size * (kept_norm_size + activation_size) + cast
+
+
+@formula(unit="byte", source="korthikanti2022", where="section 4.3")
+def head_activations(
+    head_inputs,
+    microbatch_tokens,
+    rank_vocab_size,
     logit_size,
     split_logit_size,
     tp,
@@ -168,14 +210,22 @@ def head_activations(
     mtp_layers,
     mtp_activations,
 ):
-    """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t.
+    """Activations of final norm and output head for one microbatch when the loss has its gradient: 4·s·b·h·(1 + V/h)/t.
 
     There a fused loss works in single precision in place; others keep several copies of the logits, and more where
     ranks have parts of the vocabulary. With them those of modules that predict further tokens.
     """
     size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
-    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * size
-    return head_passes * own + mtp_layers * mtp_activations
+    return head_passes * (head_inputs + microbatch_tokens * rank_vocab_size * size) + mtp_layers * mtp_activations
+
+
+@formula(unit="byte", source="pytorch2025memory")
+def forward_head_activations(
+    head_activations, head_passes, microbatch_tokens, rank_vocab_size, logit_size, forward_logit_size
+):
+    """Activations of final norm and output head for one microbatch while the loss is computed in the forward pass."""
+    less = xp.where(forward_logit_size > 0, xp.minimum(forward_logit_size - logit_size, 0.0), 0.0)
+    return head_activations + head_passes * microbatch_tokens * rank_vocab_size * less
 
 
 @formula(unit="byte", source="korthikanti2022", where="section 4.2.3")

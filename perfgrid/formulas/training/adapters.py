@@ -44,10 +44,17 @@ def adapted_gemms(lora_rank, lora_targets, layer_gemms):
     return xp.where(lora_rank > 0, layer_gemms, 0.0) * (first + outputs + others)
 
 
+@formula(unit="1", source="huggingface2026trainer")
+def joined_matrices(adapters_per_matrix, ffn_input_matrices):
+    """Adapters of one product, by product: one, or one of each matrix that it joins (queries, keys, values; gate)."""
+    inputs = 2 * only("product", "qkv") + (ffn_input_matrices - 1) * only("product", "ffn_up")
+    return 1 + xp.where(adapters_per_matrix, 1.0, 0.0) * inputs
+
+
 @formula(unit="1", source="hu2021lora", where="section 4.1")
-def rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
+def rank_adapter_parameters(lora_rank, adapted_gemms, joined_matrices, gemm_inputs, gemm_outputs):
     """Parameters of the adapters of one layer on one tensor-parallel rank: r·(K + N) for each adapted matrix."""
-    return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "product")
+    return lora_rank * total(adapted_gemms * (joined_matrices * gemm_inputs + gemm_outputs), "product")
 
 
 @formula(unit="1", source="hu2021lora")
@@ -79,12 +86,14 @@ def plain_adapter_parameters(
     attention_gate,
     dense_width,
     ffn_input_matrices,
+    adapters_per_matrix,
 ):
     """Parameters of the adapters of the whole model beside matrices of attention and feed-forward blocks."""
     queries = xp.where(attention_gate, 2.0, 1.0) * query_width
-    attention = hidden_size + queries + 2 * own_key_share * key_value_width
+    inputs, gates = (xp.where(adapters_per_matrix, several, 1.0) for several in (3.0, ffn_input_matrices))
+    attention = inputs * hidden_size + queries + 2 * own_key_share * key_value_width
     attention = attention + xp.where(lora_targets <= ATTENTION, query_width + hidden_size, 0.0)
-    feed_forward = 2 * hidden_size + dense_width * (ffn_input_matrices + 1)
+    feed_forward = (1 + gates) * hidden_size + dense_width * (ffn_input_matrices + 1)
     blocks = xp.where(lora_targets == 0, layers - ffn_free_layers, 0.0)
     return lora_rank * (attention_layers * attention + blocks * feed_forward)
 
@@ -99,7 +108,7 @@ def trained_parameters(trains_weights, total_parameters, adapter_parameters):
 
 
 def adapter_elements(rank, depth, columns):
-    """Elements that the products of an adapter move for one token, by phase.
+    """Elements that the products of adapters move for one token, by phase; rank and depth those of all joined ones.
 
     Forward x·A, u·B and an addition to the output; backward dy·B', du·A' and an addition to the input gradient, and
     the gradients u'·dy and x'·du. Every product reads its operands and writes its result once.
@@ -112,13 +121,19 @@ def adapter_elements(rank, depth, columns):
     )
 
 
-def adapter_shares(adapted, rank, depth, columns, tokens, element_size, matrix_rate, bandwidth, launch_overhead):
+def adapter_traffic(joined, rank, depth, columns, element_size, input_traffic, output_traffic):
+    """Bytes that the adapters of one product move for one token, by phase: products, and kernels beside them."""
+    products = adapter_elements(joined * rank, joined * depth, columns) * element_size
+    return products + joined * depth * input_traffic + columns * output_traffic
+
+
+def adapter_shares(adapted, joined, rank, depth, columns, traffic, tokens, matrix_rate, bandwidth, launch):
     """Time of the adapters of each product of one layer, by resource and phase."""
     kernels = table("phase", forward=3.0, input_gradient=3.0, weight_gradient=2.0)
     return roofline_shares(
-        arithmetic=adapted * 2 * tokens * rank * (depth + columns) / matrix_rate,
-        hbm=adapted * tokens * adapter_elements(rank, depth, columns) * element_size / bandwidth,
-        launch=adapted * kernels * launch_overhead,
+        arithmetic=adapted * 2 * tokens * rank * (joined * depth + columns) / matrix_rate,
+        hbm=adapted * tokens * traffic / bandwidth,
+        launch=adapted * joined * kernels * launch,
     )
 
 
@@ -126,8 +141,11 @@ def adapter_shares(adapted, rank, depth, columns, tokens, element_size, matrix_r
 def adapter_time(
     lora_rank,
     adapted_gemms,
+    joined_matrices,
     gemm_inputs,
     gemm_outputs,
+    adapter_input_traffic,
+    adapter_output_traffic,
     microbatch_tokens,
     activation_size,
     unquantised_matrix_rate,
@@ -135,15 +153,16 @@ def adapter_time(
     launch_overhead,
 ):
     """Time of the adapters of one layer, by resource and phase."""
-    machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
-    shares = adapter_shares(adapted_gemms, lora_rank, gemm_inputs, gemm_outputs, microbatch_tokens, *machine)
-    return total(shares, "product")
+    shape = (joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
+    traffic = adapter_traffic(*shape, activation_size, adapter_input_traffic, adapter_output_traffic)
+    machine = (microbatch_tokens, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
+    return total(adapter_shares(adapted_gemms, *shape, traffic, *machine), "product")
 
 
 @formula(unit="1", source="hu2021lora")
-def adapter_flops(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens):
+def adapter_flops(rank_adapter_parameters, microbatch_tokens):
     """FLOPs of the adapters of one layer in each phase."""
-    return 2 * microbatch_tokens * lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "product")
+    return 2 * microbatch_tokens * rank_adapter_parameters
 
 
 @constraint(

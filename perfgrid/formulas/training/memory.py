@@ -1,14 +1,14 @@
 """Memory of one device: parameters with gradients and optimizer state, activations in flight, working space."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import largest_of_kinds, of_kinds, rows
-from perfgrid.formulas.pipelines.stages import largest_of_stages, of_largest
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import of_kinds, rows
+from perfgrid.formulas.pipelines.stages import of_largest
 
 from .token_prediction import module_parameters
 
 PARAMETERS = {"PART": ("parameters", "expert_parameters", "adapter_parameters", "mtp_layers")}
-MEMORY = {"PART": ("state_memory", "activation_memory", "outer_activations", "buffers", "memory")}
+MEMORY = {"PART": ("state_memory", "activation_memory", "kept_activations", "outer_activations", "buffers", "memory")}
 FORMULAS = (
     *rows(
         *("STAGE_stage_PART", "PART_by_stage", "1", "shoeybi2019megatron", "The PART of the STAGE stage."),
@@ -120,28 +120,27 @@ def recomputed_activations(
     return repeated_activations(*parts, layer_recomputed, core_recomputed, latents_dropped, unfused)
 
 
-@formula(unit="byte", source="korthikanti2022")
-def steady_working_memory(tp_message, sequence_parallel, tp, cp_memory, gathering_memory, expert_buffers):
-    """Space in use for moments whatever is recomputed: buffers of context parallelism, gathered weights and inputs.
-
-    With sequence parallelism those of one matrix, with their gradient; of experts what is sent and received.
-    """
-    gathered = xp.where(sequence_parallel & (tp > 1), 2.0, 0.0) * tp_message
-    return cp_memory + gathering_memory + gathered + expert_buffers
-
-
-@formula(unit="byte", source="korthikanti2022")
-def working_memory(kind_layers, recomputed_activations, layers_in_transit, layer_activations, steady_working_memory):
-    """Space in use for moments, beside state_memory and activation_memory and in neither.
-
-    A recomputed layer, layers on their way to the host or back, and what is gathered. Of several kinds of layers that
-    count which need most.
-    """
-    of_layers = recomputed_activations + layers_in_transit * layer_activations
-    return largest_of_kinds(kind_layers, of_layers) + steady_working_memory
-
-
 # ---- a device -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="hu2021lora")
+def frozen_weight_share(frozen_weight_size, weight_size, trains_weights):
+    """Bytes of a stored weight of the model over those of a trained one: less where frozen weights are narrower."""
+    frozen = (frozen_weight_size > 0) & (trains_weights == 0)
+    return xp.where(frozen, frozen_weight_size / weight_size, 1.0)
+
+
+@formula(unit="1", source="dettmers2023qlora")
+def stage_matrix_parameters(kind_layers_by_stage, rank_layer_matrix_parameters, weight_copies):
+    """Parameters of the matrices of layers on one device of each stage, by stage."""
+    return weight_copies * of_kinds(kind_layers_by_stage, rank_layer_matrix_parameters)
+
+
+@formula(unit="1", source="dettmers2023qlora")
+def quantisation_saving(frozen_matrix_size, frozen_weight_size, weight_size, trains_weights):
+    """What quantised matrices of frozen layers save of a stored weight, over the bytes of a trained one."""
+    quantised = (frozen_matrix_size > 0) & (trains_weights == 0)
+    return xp.where(quantised, (frozen_weight_size - frozen_matrix_size) / weight_size, 0.0)
 
 
 @formula(unit="byte", source="rajbhandari2020zero", where="section 3.1")
@@ -150,6 +149,9 @@ def state_memory_by_stage(
     adapter_parameters_by_stage,
     trains_weights,
     shard_weight_size,
+    frozen_weight_share,
+    quantisation_saving,
+    stage_matrix_parameters,
     shard_held_gradient_size,
     shard_optimizer_size,
     expert_parameters_by_stage,
@@ -160,30 +162,17 @@ def state_memory_by_stage(
     N·(bytes of a weight + gradient + optimizer state), each over the ranks that shard it; 2 + 2 + 12 bytes for mixed
     precision with Adam, unsharded.
     """
-    weights = (parameters_by_stage + adapter_parameters_by_stage) * shard_weight_size
+    frozen = frozen_weight_share * parameters_by_stage - quantisation_saving * stage_matrix_parameters
+    weights = (frozen + adapter_parameters_by_stage) * shard_weight_size
     trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
     states = trained * (shard_held_gradient_size + shard_optimizer_size)
     return weights + states + expert_parameters_by_stage * expert_parameter_state_size
 
 
 @formula(unit="byte", source="korthikanti2022")
-def outer_activations_by_stage(
-    in_flight_by_stage,
-    embeddings_by_stage,
-    heads_by_stage,
-    embedding_activations,
-    head_activations,
-    weight_copies,
-    cp_memory,
-    buffers_by_stage,
-):
-    """Activations of one device of each stage outside its layers, by stage; the head keeps those of one microbatch.
-
-    While the loss is computed no layer attends: of the head counts what is beyond the buffers of context parallelism.
-    """
-    embeddings = in_flight_by_stage * embeddings_by_stage * embedding_activations
-    head = xp.maximum(weight_copies * heads_by_stage * head_activations - cp_memory, 0.0)
-    return embeddings + head + buffers_by_stage
+def outer_activations_by_stage(in_flight_by_stage, embeddings_by_stage, embedding_activations, buffers_by_stage):
+    """Activations of one device of each stage outside its layers and its head, by stage."""
+    return in_flight_by_stage * embeddings_by_stage * embedding_activations + buffers_by_stage
 
 
 def layer_activations_by_stage(in_flight, kind_layers, modules, last_kind, resident_share, layer_activations):
@@ -192,7 +181,7 @@ def layer_activations_by_stage(in_flight, kind_layers, modules, last_kind, resid
 
 
 @formula(unit="byte", source="korthikanti2022")
-def activation_memory_by_stage(
+def kept_activations_by_stage(
     in_flight_by_stage,
     kind_layers_by_stage,
     mtp_layers_by_stage,
@@ -201,29 +190,15 @@ def activation_memory_by_stage(
     layer_activations,
     outer_activations_by_stage,
 ):
-    """Activations of one device of each stage, by stage: in flight·layers·bytes of a layer, and those of its ends."""
+    """Activations of one device of each stage without its head: in flight·layers·bytes of a layer, by stage."""
     layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
     return layer_activations_by_stage(*layers, layer_activations) + outer_activations_by_stage
 
 
 @formula(unit="byte", source="korthikanti2022")
-def memory_by_stage(state_memory_by_stage, activation_memory_by_stage):
-    """State and activations of one device of each stage: its memory without working and reserved space, by stage."""
-    return state_memory_by_stage + activation_memory_by_stage
-
-
-@formula(unit="byte", source="korthikanti2022", family={"KIND": ("state", "activation")})
-def KIND_memory(memory_by_stage, KIND_memory_by_stage):
-    """The KIND that a device of the fullest stage keeps, as a part of its memory beside working_memory."""
-    return of_largest(memory_by_stage, KIND_memory_by_stage)
-
-
-@alternative(
-    of="memory_per_device", by="workload", label="training", unit="byte", sense="least", source="korthikanti2022"
-)
-def training_memory_per_device(memory_by_stage, working_memory, reserved_memory):
-    """Memory of a device of the fullest stage: state_memory + activation_memory + working_memory + reserved_memory."""
-    return largest_of_stages(memory_by_stage) + working_memory + reserved_memory
+def activation_memory_by_stage(kept_activations_by_stage, weight_copies, heads_by_stage, head_activations):
+    """Activations of one device of each stage when the loss is known: the head keeps those of one microbatch."""
+    return kept_activations_by_stage + weight_copies * heads_by_stage * head_activations
 
 
 @constraint(

@@ -8,11 +8,12 @@ leaves the mode to the system: the least recomputation that fits the memory, as 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.engine.graph.tables import by_label
-from perfgrid.formulas.axes import at, largest_of_kinds, table, total
+from perfgrid.engine.graph.tables import bind, by_label
+from perfgrid.formulas.axes import at, largest_of_kinds, of_kinds, table, total
 from perfgrid.formulas.pipelines.stages import largest_of_stages
 
 from .memory import layer_activations_by_stage, repeated_activations
+from .moments import forward_end, gradients_complete
 
 RECOMPUTED = ("none", "selective", "full_in_part", "full")  # what is computed again, least first
 
@@ -166,8 +167,7 @@ def mode_PART_recomputed(none_PART_recomputed, selective_PART_recomputed, full_P
 
 
 @formula(unit="byte", source="korthikanti2022")
-def mode_stage_memory(
-    state_memory_by_stage,
+def mode_kept_activations(
     in_flight_by_stage,
     kind_layers_by_stage,
     mtp_layers_by_stage,
@@ -176,15 +176,13 @@ def mode_stage_memory(
     mode_activations,
     outer_activations_by_stage,
 ):
-    """Memory of one device of the fullest stage without working space, by recompute_mode."""
+    """Activations of one device of each stage without those of its head, by recompute_mode and stage."""
     layers = (in_flight_by_stage, kind_layers_by_stage, mtp_layers_by_stage, last_kind, resident_share)
-    activations = layer_activations_by_stage(*layers, mode_activations) + outer_activations_by_stage
-    return largest_of_stages(state_memory_by_stage + activations)
+    return layer_activations_by_stage(*layers, mode_activations) + outer_activations_by_stage
 
 
 @formula(unit="byte", source="korthikanti2022")
-def mode_memory(
-    mode_stage_memory,
+def mode_layer_working(
     kind_layers,
     layer_linear_activations,
     dropped_activations,
@@ -197,29 +195,55 @@ def mode_memory(
     layers_in_transit,
     mode_activations,
     steady_working_memory,
-    reserved_memory,
 ):
-    """Memory of one device of the fullest stage, by recompute_mode."""
+    """Space in use while a layer runs backward, by recompute_mode."""
     parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
     repeated = repeated_activations(*parts, mode_layer_recomputed, mode_core_recomputed, latents_dropped, unfused)
     of_layers = largest_of_kinds(kind_layers, repeated + layers_in_transit * mode_activations)
-    return mode_stage_memory + of_layers + steady_working_memory + reserved_memory
+    return of_layers + steady_working_memory
 
 
-def full_share(stage_memory, memory, capacity, stage_layers):
+@formula(unit="byte", source="pytorch2026amp")
+def mode_cached_casts(kind_layers_by_stage, layer_cast_weights, mode_layer_recomputed):
+    """Copies of weights of recomputed layers that autocast caches until the forward pass ends, by recompute_mode."""
+    return mode_layer_recomputed * of_kinds(kind_layers_by_stage, layer_cast_weights)
+
+
+@formula(unit="byte", source="ren2021offload")
+def mode_loss_working(kind_layers, layers_in_transit, mode_activations, loss_working_memory):
+    """Space in use while the loss is computed, by recompute_mode."""
+    return largest_of_kinds(kind_layers, layers_in_transit * mode_activations) + loss_working_memory
+
+
+@formula(unit="byte", source="korthikanti2022")
+def whole_layer_working(mode_layer_working):
+    """Space in use while a layer runs backward that is recomputed whole."""
+    return at(mode_layer_working, recompute_mode="full")
+
+
+def memory_of_modes(
+    state, state_in_passes, kept, in_flight, heads, forward_head, head, casts, loss_space, layer_space, step, reserved
+):
+    """Memory of one device of the fullest stage at its largest moment, by recompute_mode."""
+    forward, backward = (forward_end(state_in_passes, kept, heads, of) for of in (forward_head, head))
+    loss = xp.maximum(forward + casts, backward) + loss_space
+    layer = xp.maximum(state_in_passes + kept, gradients_complete(state, kept, in_flight)) + layer_space
+    return largest_of_stages(xp.maximum(xp.maximum(loss, layer), step)) + reserved
+
+
+def full_share(memory, capacity, stage_layers):
     """Part of the layers of a stage that is recomputed whole, the others selectively, so that just all of it fits.
 
     Whole layers are counted; the space in which one of them is repeated is needed however few there are.
     """
-    kept, dropped = (at(stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
-    room = capacity - (at(memory, recompute_mode="full") - dropped)
+    kept, dropped = (at(memory, recompute_mode=mode) for mode in ("selective", "full"))
     frees = kept > dropped  # not where activations lie in host memory: then all layers or none
-    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, capacity), 1.0)
+    share = xp.where(frees, (kept - capacity) / xp.where(frees, kept - dropped, capacity), 1.0)
     return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
 
 
 @formula(unit="1", source="nvidia2026recompute")
-def mode_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
+def mode_share(mode_whole_memory, mode_memory, hbm_capacity, stage_layers):
     """Part of the layers in each mode with the least recomputation whose memory fits, by recompute_mode.
 
     Nothing or the attention core of all layers where that fits, otherwise as many whole layers as must be; all where
@@ -228,8 +252,35 @@ def mode_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
     fits = xp.where(mode_memory <= hbm_capacity, 1.0, 0.0)
     none = at(fits, recompute_mode="none")
     selective = (1 - none) * at(fits, recompute_mode="selective")
-    full = (1 - none - selective) * full_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers)
+    full = (1 - none - selective) * full_share(mode_whole_memory, hbm_capacity, stage_layers)
     return table("recompute_mode", none=none, selective=1 - none - full, full=full)
+
+
+MODE_MEMORY = (
+    "state_memory_by_stage state_in_passes_by_stage mode_kept_activations in_flight_by_stage device_heads_by_stage "
+    "forward_head_activations head_activations mode_cached_casts mode_loss_working SPACE optimizer_step_by_stage "
+    "reserved_memory"
+)
+FORMULAS = (
+    *FORMULAS,
+    *bind(
+        *(
+            memory_of_modes,
+            "mode_memory",
+            MODE_MEMORY.replace("SPACE", "mode_layer_working"),
+            "byte",
+            "korthikanti2022",
+        ),
+        "Memory of one device of the fullest stage, by recompute_mode.",
+    ),
+    *bind(
+        *(memory_of_modes, "mode_whole_memory", MODE_MEMORY.replace("SPACE", "whole_layer_working"), "byte"),
+        *(
+            "korthikanti2022",
+            "Memory of one device of the fullest stage if one layer is repeated whole, by recompute_mode.",
+        ),
+    ),
+)
 
 
 @alternative(of="layer_activations", by="recompute", label="least", unit="byte", source="korthikanti2022")

@@ -7,6 +7,7 @@ microbatch of a step received and sent; its allocator reports neither driver con
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.mixer_kinds import NONE
+from perfgrid.formulas.pipelines.stages import largest_of_stages
 
 # ---- results that stay when the rest of a layer is computed again ---------------------------------------------------
 
@@ -90,12 +91,15 @@ def function_input_size(kept_function_input_size, activation_size):
 
 
 @formula(unit="byte", source="deepseek2024v3")
-def attention_output_size(kept_attention_output_size, activation_size, kept_operand_size):
+def attention_output_size(
+    kept_attention_output_size, activation_size, kept_operand_size, inputs_per_product, trains_weights
+):
     """Bytes per element of the result of attention that stay: for its core, and as the product after it reads it.
 
-    Both keep the same unless it is converted for the product, or in one format that serves both.
+    Both keep the same unless it is converted for the product or its adapter, or in one format that serves both.
     """
-    converted = xp.where(kept_operand_size < activation_size, kept_operand_size, 0.0)
+    own = (kept_operand_size < activation_size) | (inputs_per_product & (trains_weights == 0))
+    converted = xp.where(own, kept_operand_size, 0.0)
     return xp.where(kept_attention_output_size > 0, kept_attention_output_size, activation_size + converted)
 
 
@@ -135,9 +139,40 @@ def buffers_by_stage(
 
 
 @formula(unit="byte", source="pytorch2025memory")
-def allocator_memory(memory_per_device, reserved_memory):
+def allocator_gaps(
+    memory_by_stage,
+    state_in_passes_by_stage,
+    gradient_memory_by_stage,
+    gradients_kept,
+    kept_activations_by_stage,
+    cached_casts_by_stage,
+    device_heads_by_stage,
+    head_activations,
+    microbatch_tokens,
+    rank_vocab_size,
+    logit_size,
+    reserved_logit_size,
+    loss_working_memory,
+    gap_share,
+):
+    """Segments that an allocator keeps beside the largest moment, because blocks of one use are too small for another.
+
+    Tables of logits do not fit where gradients were, nor one that is written beside another; activations do. Beside
+    them a share of what comes and goes.
+    """
+    beside = xp.where(reserved_logit_size > 0, reserved_logit_size - logit_size, 0.0)
+    logits = device_heads_by_stage * (head_activations + microbatch_tokens * rank_vocab_size * beside)
+    freed = xp.where(gradients_kept, 0.0, gradient_memory_by_stage)
+    passing = xp.maximum(freed, kept_activations_by_stage + cached_casts_by_stage) + logits
+    segments = state_in_passes_by_stage + (1 + gap_share) * passing + loss_working_memory
+    most = largest_of_stages(memory_by_stage)
+    return xp.where(gap_share > 0, xp.maximum(largest_of_stages(segments) - most, 0.0), 0.0)
+
+
+@formula(unit="byte", source="pytorch2025memory")
+def allocator_memory(memory_per_device, reserved_memory, allocator_gaps):
     """Memory that a framework's allocator takes from a device of the fullest stage: without contexts and communicators.
 
-    What PyTorch reports as reserved, apart from gaps between blocks.
+    What PyTorch reports as reserved.
     """
-    return memory_per_device - reserved_memory
+    return memory_per_device - reserved_memory + allocator_gaps

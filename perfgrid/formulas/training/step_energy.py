@@ -10,7 +10,7 @@ from perfgrid.formulas.hardware.power import boost
 from perfgrid.formulas.kernels.energy import ON_CHIP, streamed
 from perfgrid.formulas.mixer_kinds import NONE
 
-from .adapters import adapter_elements
+from .adapters import adapter_traffic
 from .token_prediction import INPUTS
 
 ENERGIES = (
@@ -81,8 +81,11 @@ def adapter_energy(
     adapter_flops,
     lora_rank,
     adapted_gemms,
+    joined_matrices,
     gemm_inputs,
     gemm_outputs,
+    adapter_input_traffic,
+    adapter_output_traffic,
     microbatch_tokens,
     activation_size,
     unquantised_format_energy,
@@ -92,9 +95,10 @@ def adapter_energy(
 ):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
-    moved = total(adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs), "product")
-    traffic = microbatch_tokens * activation_size * moved
-    return streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
+    shape = (joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
+    traffic = adapter_traffic(*shape, activation_size, adapter_input_traffic, adapter_output_traffic)
+    moved = microbatch_tokens * total(adapted_gemms * traffic, "product")
+    return streamed(moved, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 @formula(unit="J", source="nvidia2026recompute")
