@@ -43,7 +43,7 @@ def test_a_batch_that_follows_from_the_devices_is_said():
     """576 devices are 9 x 64: the batch is a multiple of nine, beside 512 devices, too."""
     found = pg.train("llama-3.1-8b", DEVICE, [512, 576])
     (line,) = (line for line in found.attrs["assumptions"] if line.startswith("batch: "))
-    assert line.startswith("batch: 1,152 sequences a step (9.44 M tokens, near 8.39 M and shared by 512, 576")
+    assert line.startswith("batch: 1,152 sequences a step (9.44 M tokens, near 8.39 M, divisible among 512, 576")
     assert json.loads(found.attrs["question"])["batch"] == 1152
 
 

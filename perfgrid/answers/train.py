@@ -131,7 +131,8 @@ def train(
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
         sizes = ", ".join(f"{size:,}" for size in asked.sizes)
-        about = f"{rounded(batch * sequence)} tokens, near {rounded(BATCH_TOKENS)} and shared by {sizes} devices"
+        near = "" if batch * sequence == BATCH_TOKENS else f", near {rounded(BATCH_TOKENS)}"
+        about = f"{rounded(batch * sequence)} tokens{near}, divisible among {sizes} devices"
         assumed["batch"] = f"{batch:,} sequences a step ({about})"
     if tokens is None:
         tokens = TOKENS
