@@ -48,7 +48,8 @@ VALUES = {  # what a change reaches, where the job itself is not feasible
     "output_tokens_per_second": "tokens/s",
     "largest_request_rate": "requests/s",
 }
-VERSION = re.compile(r"v?(\d+\.\d+)")  # at the beginning of the tag of an image
+OFFICIAL = {"vllm/vllm-openai": "vllm", "lmsysorg/sglang": "sglang"}  # images whose tags are versions of an engine
+VERSION = re.compile(r"v?(\d+\.\d+)")  # at the beginning of such a tag
 SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
@@ -157,9 +158,10 @@ def engine_of(known: Catalog, software: str | None) -> tuple[Catalog, str | None
 
 
 def of_image(job: Job) -> str | None:
-    """The engine with its version, where the files name an image that states it."""
-    tags = (value.rpartition(":")[2] for key, value, _ in job.ignored if key == "image")
-    version = next((found[1] for tag in tags if (found := VERSION.match(tag))), None)
+    """The engine with its version, where the files name an image of this engine that states it."""
+    images = (value.rpartition(":")[::2] for key, value, _ in job.ignored if key == "image")
+    own = (tag for image, tag in images if OFFICIAL.get(image) == job.format.software)
+    version = next((found[1] for tag in own if (found := VERSION.match(tag))), None)
     if version is None or job.format.workload != "inference":
         return None
     try:

@@ -32,7 +32,11 @@ def _of(text: str, title: str) -> Iterator[tuple[str, str, str]]:
     for found in _MACHINE.finditer(text):
         yield found[1], found[2], "names the machine: the device is that of --on"
     for found in _IMAGE.finditer(text):
-        yield "image", found[1], f"names a version: taken for memory and time; options are read as those of {title}"
+        yield (
+            "image",
+            found[1],
+            f"names a version, taken where it is the engine's own image; options are read as those of {title}",
+        )
     values = {found[1]: found[2] for found in _VARIABLE.finditer(text)}
     rows = [(name, value) for name, value in values.items() if not _as_taken(name, value)]
     for name, value in rows[:MOST]:

@@ -1,7 +1,9 @@
 """Memory by the rules of serving engines, by hand: room, limits, pools, and what fits."""
 
+import jax
 import pytest
 
+import perfgrid as pg
 from tests.inference.designs import evaluate, value
 
 GIB = 2**30
@@ -98,6 +100,19 @@ def test_the_cache_is_differentiable():
     """A byte more of memory is 0.92 x 0.99 bytes more of cache."""
     low, high = (value("cache_capacity", **LLAMA, software="vllm", hbm_capacity=c) for c in (80.0 * GIB, 81.0 * GIB))
     assert (high - low) / GIB == pytest.approx(0.92 * 0.99)
+
+
+def test_tokens_of_the_cache_have_a_slope():
+    """Also of models without recurrent states, whose share of the pool is nothing."""
+    axes = {"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"], "software": ["vllm"]}
+    axes |= {"parallelism": {"devices": [1], "tp": [1], "pp": [1]}}
+    load = {"prompt_tokens": 2000, "output_tokens": 200, "batch_rule": "memory"}
+    asked = {"outputs": ["cache_capacity_tokens"], "workload_parameters": load, "axes": axes}
+    study = pg.Study.make(workload="inference", **asked)
+    function = pg.function(study, ["cache_capacity_tokens"], over=["hbm_capacity"])
+    slope = jax.grad(lambda c: function({"hbm_capacity": c})["cache_capacity_tokens"].sum())(80.0 * GIB)
+    places = 2208  # whole pages of 16, for 2,200 tokens of 128 KiB
+    assert float(slope) == pytest.approx(0.92 * 0.99 / 131072 * 2200 / places, rel=1e-3)
 
 
 def test_ranks_that_hold_copies_can_split_the_tokens():

@@ -224,16 +224,28 @@ def test_clients_are_served_as_in_a_simulation(clients):
     assert found["served_rate"] == pytest.approx(rate, rel=0.10)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.8])
-def test_random_arrivals_are_served_as_in_a_simulation(load):
-    rate = load / PASS
+@pytest.mark.parametrize(("load", "workers"), [(0.3, 1), (0.8, 1), (0.8, 3)])
+def test_random_arrivals_are_served_as_in_a_simulation(load, workers):
+    rate = load * workers / PASS
     names = ("time_to_first_token", "time_per_output_token", "running_batch")
-    found = joined(*names, rule="rate", request_rate=rate, decode_rank_cache=0.0)
-    runs = [simulate("rate", rate, 4000, 1, 1, pass_of, step_of, 100, LARGEST, seed, spread=0.1) for seed in range(3)]
+    several = {"prefill_workers": float(workers), "prefill_limit": workers / PASS}
+    found = joined(*names, rule="rate", request_rate=rate, decode_rank_cache=0.0, **several)
+    runs = [simulate("rate", rate, 4000, workers, 1, pass_of, step_of, 100, LARGEST, seed) for seed in range(3)]
     first, gap, _ = np.mean(runs, axis=0)
     assert found["time_to_first_token"] == pytest.approx(first, rel=0.10)
     assert found["time_per_output_token"] == pytest.approx(gap, rel=0.02)
     assert found["running_batch"] == pytest.approx(rate * 100 * found["time_per_output_token"], rel=1e-6)
+
+
+def test_a_wait_for_a_step_is_that_of_one_replica_however_many_share_a_queue():
+    u = np.array(LOADS)
+    wait = {"mean": 0.01 + 0 * u, "deviation": 0.02 / 12**0.5 + 0 * u, "lean": 0 * u}
+    given = {f"decode_wait_{name}": INNER.vector("load", values.tolist()) for name, values in wait.items()}
+    given["decode_token_mean"] = INNER.vector("load", [0.02] * len(LOADS))
+    for workers in (1.0, 8.0):
+        found = joined("decode_wait_spread", rule="rate", request_rate=3.0, decode_workers=workers, **given)
+        mean, deviation, _ = found["decode_wait_spread"]
+        assert (mean, deviation) == pytest.approx((0.01, 0.02 / 12**0.5), rel=1e-3)
 
 
 def test_clients_without_a_place_wait_as_in_a_simulation():

@@ -36,6 +36,15 @@ def test_what_a_policy_keeps_and_repeats(policy):
     assert q["kept_activations_by_stage"].max() > full["kept_activations_by_stage"].max()
 
 
+def test_of_experts_those_that_a_token_visits_run_again():
+    """Mixtral 8x7B: two of eight experts, so that nine tenths of a layer run again where attention stays."""
+    kept = {"kept_qkv": True, "kept_attention_output": True}
+    q = design(**GIVEN | {"model": "mixtral-8x7b"}, recompute="named", **kept)
+    core, experts = TOKENS * HIDDEN, 2 * 3 * HIDDEN * FFN + 8 * HIDDEN  # with the router
+    attention = HIDDEN * (HIDDEN + 2 * KEYS) + HIDDEN * HIDDEN
+    assert q["layer_recomputed"] == pytest.approx((core + experts) / (core + experts + attention), rel=1e-3)
+
+
 def test_nothing_named_is_full_recomputation():
     named, full = (design(**GIVEN, recompute=mode) for mode in ("named", "full"))
     for name in ("layer_activations", "memory_per_device", "step_time", "recompute_choice"):

@@ -187,7 +187,7 @@ def state_pool_share(state_pool_ratio, sequence_state_size):
 
 def quotient(whole, part):
     """Parts in a whole; endless where there is no part."""
-    return xp.where(part > 0, whole / xp.where(part > 0, part, whole), ENDLESS)
+    return xp.where(part > 0, whole / xp.where(part > 0, part, 1.0), ENDLESS)
 
 
 @formula(unit="1", source="kwon2023vllm, sglang2025hybrid")
@@ -226,12 +226,24 @@ def cache_capacity_tokens(fitting_sequences, longest_context):
 
 @formula(unit="1", source="kwon2023vllm")
 def fitting_context(
-    cache_capacity, state_pool_share, sequence_state_memory, rank_token_cache, window, window_pool_share, page_tokens
+    cache_capacity,
+    headroom,
+    counted_memory,
+    state_pool_share,
+    sequence_state_memory,
+    rank_token_cache,
+    window,
+    window_pool_share,
+    page_tokens,
 ):
-    """Tokens of the longest sequence whose cache fits alone, in whole pages; layers with a window stop growing."""
-    states = state_pool_share * cache_capacity
+    """Tokens of the longest sequence whose cache fits alone, in whole pages; layers with a window stop growing.
+
+    What is kept free holds none.
+    """
+    cache = xp.maximum(cache_capacity - headroom * counted_memory, 0.0)
+    states = state_pool_share * cache
     apart = state_pool_share > 0
-    room = xp.maximum(cache_capacity - xp.where(apart, states, sequence_state_memory), 0.0)
+    room = xp.maximum(cache - xp.where(apart, states, sequence_state_memory), 0.0)
     whole, windowed = (at(rank_token_cache, mask=mask) for mask in ("whole", "window"))
     pooled = window_pool_share > 0
     span = xp.where(pooled, ENDLESS, xp.maximum(window, 1.0))

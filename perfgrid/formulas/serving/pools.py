@@ -11,7 +11,7 @@ add up. The first token comes from the prefill pool, when the decode pool has ta
 ``decode_yields_first`` a step of the decode pool yields it.
 
 Clients (``clients``) are a closed loop: one of N that comes meets the N - 1 others (Reiser and Lavenberg), so that the
-times are those of random arrivals at their rate. Not more of them can wait for a place than have none.
+times are those of random arrivals at their rate. At most the clients without a place wait for one.
 """
 
 from itertools import pairwise
@@ -93,7 +93,7 @@ def time_in_prefill(load, mean, own, queues):
 def wait_in_decode(load, wait, token, queues, row):
     """Mean wait for the decode pool at a load, and by how much it is shorter than in a queue of each replica.
 
-    For a step, and for a place: clients no longer than all that have none, their ``row``.
+    For a step, and for a place: of clients no longer than ``row``, in which all without a place would get one.
     """
     whole, step = at_load(wait, load), at_load(token, load)
     place = xp.maximum(whole - step, 0.0)
@@ -219,7 +219,7 @@ def loop_rate(active_clients, loop_time, loop_rest):
 @formula(unit="1", source="little1961")
 def counted_load(largest_load):
     """Load of random arrivals up to which waits are counted."""
-    return xp.minimum(largest_load, 1.0) * MOST_LOAD
+    return xp.minimum(largest_load, MOST_LOAD)
 
 
 @formula(unit="1", source="little1961", family={"POOL": ("prefill", "decode")})
@@ -286,12 +286,13 @@ def decode_wait_spread(
 
     Waits for a place are of one queue, and of clients not more can wait than have none.
     """
-    wait = spread_at(decode_met_load, decode_wait_mean, decode_wait_deviation, decode_wait_lean)
-    _, variance, third = unpacked(wait)
+    tables = (decode_wait_mean, decode_wait_deviation, decode_wait_lean)
+    _, variance, third = unpacked(spread_at(decode_met_load, *tables))
     mean, _ = wait_in_decode(decode_met_load, decode_wait_mean, decode_token_mean, decode_queues, place_row)
     mean = mean + xp.where(prefill_limit <= decode_limit, 0.0, late_time)
     less, step = shared(decode_met_load, decode_queues) / decode_queues, at_load(decode_token_mean, decode_met_load)
-    queue = (mean, variance * less, third * less / decode_queues)
+    alone = xp.minimum(variance, step**2 / 12)  # a step ends at any time
+    queue = (mean, alone + (variance - alone) * less, third * less / decode_queues)
     return packed(*limited(queue, step**2, place_row / decode_limit))
 
 

@@ -221,11 +221,19 @@ def head_activations(
 
 @formula(unit="byte", source="pytorch2025memory")
 def forward_head_activations(
-    head_activations, head_passes, microbatch_tokens, rank_vocab_size, logit_size, forward_logit_size
+    head_activations,
+    head_passes,
+    microbatch_tokens,
+    rank_vocab_size,
+    logit_size,
+    split_logit_size,
+    tp,
+    forward_logit_size,
 ):
     """Activations of final norm and output head for one microbatch while the loss is computed in the forward pass."""
-    less = xp.where(forward_logit_size > 0, xp.minimum(forward_logit_size - logit_size, 0.0), 0.0)
-    return head_activations + head_passes * microbatch_tokens * rank_vocab_size * less
+    later = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    more = xp.where(forward_logit_size > 0, forward_logit_size - later, 0.0)
+    return head_activations + head_passes * microbatch_tokens * rank_vocab_size * more
 
 
 @formula(unit="byte", source="korthikanti2022", where="section 4.2.3")

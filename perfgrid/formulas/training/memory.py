@@ -140,7 +140,8 @@ def stage_matrix_parameters(kind_layers_by_stage, rank_layer_matrix_parameters, 
 def quantisation_saving(frozen_matrix_size, frozen_weight_size, weight_size, trains_weights):
     """What quantised matrices of frozen layers save of a stored weight, over the bytes of a trained one."""
     quantised = (frozen_matrix_size > 0) & (trains_weights == 0)
-    return xp.where(quantised, (frozen_weight_size - frozen_matrix_size) / weight_size, 0.0)
+    stored = xp.where(frozen_weight_size > 0, frozen_weight_size, weight_size)
+    return xp.where(quantised, (stored - frozen_matrix_size) / weight_size, 0.0)
 
 
 @formula(unit="byte", source="rajbhandari2020zero", where="section 3.1")

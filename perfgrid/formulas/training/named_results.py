@@ -23,7 +23,8 @@ def core_products(sequence_length, rank_context_width, causal):
 @named("layer_recomputed", "1")
 def named_layer_recomputed(
     kind_layers,
-    rank_layer_matrix_parameters,
+    active_ffn_parameters,
+    tp,
     core_products,
     hidden_size,
     rank_qkv_width,
@@ -36,9 +37,8 @@ def named_layer_recomputed(
     kept_ffn_output,
 ):
     """Part of a layer that is computed again: of its multiplications those whose results do not stay."""
-    weights = mean_of_kinds(kind_layers, rank_layer_matrix_parameters)
     qkv, output = hidden_size * rank_qkv_width, hidden_size * rank_context_width
-    last = xp.maximum(weights - qkv - output, 0.0) / (1 + ffn_input_matrices)
+    last = mean_of_kinds(kind_layers, active_ffn_parameters) / tp / (1 + ffn_input_matrices)
     parts = (
         (kept_qkv, qkv),
         (kept_context, core_products),
