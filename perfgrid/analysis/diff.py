@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, expect_result, feasible
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, expect_result, feasible, stored_array
 from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.results.schema import stored
 
@@ -255,7 +255,8 @@ def _given(a: xr.Dataset, b: xr.Dataset) -> list[str]:
         found = {(q, "", ""): v for q, v in space["constants"].items()}
         for axis in space["axes"]:
             for kind in ("columns", "scales"):
-                for quantity, values in axis[kind].items():
+                for quantity, column in axis[kind].items():
+                    values = stored_array(column).reshape(len(axis["labels"]), -1).tolist()
                     found |= {(quantity, axis["name"], str(v)): x for v, x in zip(axis["labels"], values, strict=True)}
         stated.append(found)
     return sorted({key[0] for key in stated[0].keys() & stated[1].keys() if stated[0][key] != stated[1][key]})

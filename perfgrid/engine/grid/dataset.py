@@ -174,23 +174,24 @@ def space_to_json(space: Space) -> dict[str, Any]:
     }
 
 
+def stored_array(value: Any) -> np.ndarray:
+    """An array of a stored space: numbers or texts in lists, or a shape and values."""
+    return np.array(value["values"]).reshape(value["shape"]) if isinstance(value, Mapping) else np.array(value)
+
+
 def space_from_json(data: Mapping[str, Any]) -> Space:
     """The space that `space_to_json` wrote."""
-
-    def array(value: Any) -> np.ndarray:
-        return np.array(value["values"]).reshape(value["shape"]) if isinstance(value, Mapping) else np.array(value)
-
     axes = tuple(
         Axis(
             a["name"],
             np.array(a["labels"]),
-            {k: array(v) for k, v in a["columns"].items()},
-            {k: array(v) for k, v in a["scales"].items()},
+            {k: stored_array(v) for k, v in a["columns"].items()},
+            {k: stored_array(v) for k, v in a["scales"].items()},
             tuple(a["shown"]),
         )
         for a in data["axes"]
     )
-    constants = {k: array(v) if isinstance(v, list | dict) else v for k, v in data["constants"].items()}
+    constants = {k: stored_array(v) if isinstance(v, list | dict) else v for k, v in data["constants"].items()}
     return Space(axes, constants)
 
 

@@ -17,8 +17,8 @@ from .batching import CHOSEN, STATES
 GRAPH_TIERS = ((20, 8.0, 8.0), (35, 24.0, 80.0), (60, 32.0, 160.0), (160, 256.0, 512.0), (float("inf"), 512.0, 512.0))
 STATIC_BASE, LEAST_CHUNK, PER_CHUNK_TOKEN, PER_GRAPH, PER_RANK = 512.0, 2048.0, 1.5, 2.0, 128.0  # MiB but for tokens
 PER_ATTENTION_GRAPH, MANY, MORE = 3.0, 300, 1.5  # MiB of a graph's batch on each replica of attention; above MANY more
-LARGE_DEVICE, LEAST_STATIC = 60 * 1024, 10 * 1024.0  # MiB
-MOST_STATIC = 0.3  # of the device: what eight replicas of attention reserve of 80 GiB; wider launches state it
+LARGE_DEVICE, LEAST_RESERVED = 60 * 1024, 10 * 1024.0  # MiB
+MOST_RESERVED = 0.3  # of the device: what eight replicas of attention reserve of 80 GiB; wider launches state it
 PAIR = 1 / 3  # of the buffers of communicators: two ranks need neither trees nor multicast
 ENDLESS = 2.0**40  # sequences or tokens, of a model without attention
 
@@ -124,8 +124,8 @@ def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, e
     attention = PER_ATTENTION_GRAPH * graph * replicas * xp.where(graph > MANY, MORE, 1.0)
     chunk = PER_CHUNK_TOKEN * xp.maximum(prefill_chunk_tokens, LEAST_CHUNK)
     reserve = STATIC_BASE + chunk + PER_GRAPH * graph + PER_RANK * ranks * pp + xp.where(replicas > 1, attention, 0.0)
-    reserve = xp.where(capacity > LARGE_DEVICE, xp.maximum(reserve, LEAST_STATIC), reserve)
-    return xp.minimum(reserve, MOST_STATIC * capacity)
+    reserve = xp.where(capacity > LARGE_DEVICE, xp.maximum(reserve, LEAST_RESERVED), reserve)
+    return xp.minimum(reserve, MOST_RESERVED * capacity)
 
 
 @formula(unit="1", source="sglang2026arguments")

@@ -14,7 +14,7 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.execution.regions import Regions
-from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, formula_hash, space_text, stored_array
 from perfgrid.results.feasibility import Feasibility, violated
 from perfgrid.results.files import cannot_read
 from perfgrid.results.provenance import plan_of
@@ -170,7 +170,7 @@ def _check_labels(store: Opened, found: Verified) -> None:
             except PerfgridError as error:
                 found.problems.append(str(error))
                 continue
-            expected = np.asarray(axis["labels"] if name == axis["name"] else axis["columns"][name])
+            expected = stored_array(axis["labels"] if name == axis["name"] else axis["columns"][name])
             if values.shape != expected.shape or not (values == expected).all():
                 found.problems.append(f"coordinate {name} does not hold the labels that the store was made for")
 
