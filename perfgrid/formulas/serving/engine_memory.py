@@ -8,7 +8,8 @@ of the rest. TensorRT-LLM and LMDeploy: the cache, to a part of what weights and
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import at
 
 from .batching import CHOSEN, STATES
@@ -103,15 +104,14 @@ def counted_memory(hbm_capacity, driver_share):
     return hbm_capacity * (1 - driver_share)
 
 
-@constant(unit="byte", source="sglang2026arguments")
-def mebibyte():
-    """The unit in which engines state their memory."""
-    return 2.0**20
+FORMULAS = constants(
+    {"mebibyte": (2.0**20, "byte", "sglang2026arguments", "The unit in which SGLang states its memory.")}
+)
 
 
-@formula(unit="1", source="sglang2026arguments")
+@formula(unit="byte", source="sglang2026arguments")
 def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, etp):
-    """MiB that SGLang leaves beside weights and cache where nothing is stated: by tokens of a chunk, graphs and ranks.
+    """Memory that SGLang leaves beside weights and cache where nothing is stated: by tokens of a chunk, graphs and ranks.
 
     Its rule is for one node: of tens of ranks it would leave nothing, and their launches state the share.
     """
@@ -125,13 +125,13 @@ def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, e
     chunk = PER_CHUNK_TOKEN * xp.maximum(prefill_chunk_tokens, LEAST_CHUNK)
     reserve = STATIC_BASE + chunk + PER_GRAPH * graph + PER_RANK * ranks * pp + xp.where(replicas > 1, attention, 0.0)
     reserve = xp.where(capacity > LARGE_DEVICE, xp.maximum(reserve, LEAST_RESERVED), reserve)
-    return xp.minimum(reserve, MOST_RESERVED * capacity)
+    return xp.minimum(reserve, MOST_RESERVED * capacity) * mebibyte
 
 
 @formula(unit="1", source="sglang2026arguments")
-def static_share(static_memory_fraction, unstated_reserve, mebibyte, hbm_capacity):
+def static_share(static_memory_fraction, unstated_reserve, hbm_capacity):
     """Part of the memory that weights and cache may take together: stated, or what the engine leaves of it."""
-    return xp.where(static_memory_fraction > 0, static_memory_fraction, 1 - unstated_reserve * mebibyte / hbm_capacity)
+    return xp.where(static_memory_fraction > 0, static_memory_fraction, 1 - unstated_reserve / hbm_capacity)
 
 
 @formula(unit="byte", source="kwon2023vllm, zheng2024sglang, nvidia2026trtllmmemory")
