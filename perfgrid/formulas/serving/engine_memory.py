@@ -111,7 +111,7 @@ FORMULAS = constants(
 
 @formula(unit="byte", source="sglang2026arguments")
 def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, etp):
-    """Memory that SGLang leaves beside weights and cache where nothing is stated: by tokens of a chunk, graphs and ranks.
+    """Memory that SGLang leaves beside weights and cache where nothing is stated: by chunk tokens, graphs and ranks.
 
     Its rule is for one node: of tens of ranks it would leave nothing, and their launches state the share.
     """
@@ -185,9 +185,9 @@ def state_pool_share(state_pool_ratio, sequence_state_size):
     return xp.where(sequence_state_size > 0, state_pool_ratio / (1 + state_pool_ratio), 0.0)
 
 
-def quotient(whole, part):
-    """Parts in a whole; endless where there is no part."""
-    return xp.where(part > 0, whole / xp.where(part > 0, part, 1.0), ENDLESS)
+def quotient(whole, part, memory):
+    """Parts in a whole; endless where there is no part. ``memory`` stands for it in the branch that is not taken."""
+    return xp.where(part > 0, whole / xp.where(part > 0, part, memory), ENDLESS)
 
 
 @formula(unit="1", source="kwon2023vllm, sglang2025hybrid")
@@ -207,8 +207,11 @@ def fitting_sequences(
     whole = xp.maximum(cache_capacity - headroom * counted_memory, 0.0)
     states = state_pool_share * whole
     keys = xp.maximum(whole - states - shared_prefix_memory, 0.0)
-    apart = xp.minimum(quotient(keys, sequence_key_value_memory), quotient(states, sequence_state_memory))
-    together = quotient(keys, sequence_key_value_memory + sequence_state_memory)
+    apart = xp.minimum(
+        quotient(keys, sequence_key_value_memory, counted_memory),
+        quotient(states, sequence_state_memory, counted_memory),
+    )
+    together = quotient(keys, sequence_key_value_memory + sequence_state_memory, counted_memory)
     return xp.where(state_pool_share > 0, apart, together)
 
 
@@ -247,8 +250,8 @@ def fitting_context(
     whole, windowed = (at(rank_token_cache, mask=mask) for mask in ("whole", "window"))
     pooled = window_pool_share > 0
     span = xp.where(pooled, ENDLESS, xp.maximum(window, 1.0))
-    short = quotient(room, whole + xp.where(pooled, window_pool_share, 1.0) * windowed)
-    longer = quotient(xp.maximum(room - xp.where(pooled, 0.0, span) * windowed, 0.0), whole)
+    short = quotient(room, whole + xp.where(pooled, window_pool_share, 1.0) * windowed, counted_memory)
+    longer = quotient(xp.maximum(room - xp.where(pooled, 0.0, span) * windowed, 0.0), whole, counted_memory)
     pages = xp.floor(xp.where(short > span, longer, short) / page_tokens + 1e-9)
     return xp.where(apart & (states < sequence_state_memory), 0.0, xp.minimum(pages * page_tokens, ENDLESS))
 
