@@ -104,8 +104,8 @@ def test_the_cache_is_differentiable():
 
 def test_tokens_of_the_cache_have_a_slope():
     """Also of models without recurrent states, whose share of the pool is nothing."""
-    axes = {"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"], "software": ["vllm"]}
-    axes |= {"parallelism": {"devices": [1], "tp": [1], "pp": [1]}}
+    names = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "topology": "rail-optimized", "software": "vllm"}
+    axes = {name: [value] for name, value in names.items()} | {"parallelism": {"devices": [1], "tp": [1], "pp": [1]}}
     load = {"prompt_tokens": 2000, "output_tokens": 200, "batch_rule": "memory"}
     asked = {"outputs": ["cache_capacity_tokens"], "workload_parameters": load, "axes": axes}
     study = pg.Study.make(workload="inference", **asked)
