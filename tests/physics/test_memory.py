@@ -86,7 +86,7 @@ def test_device_memory_against_its_parts():
     assert q["memory_per_device"] == pytest.approx(max(found.values()) + 2.5 * 2**30)
     parts = ("state_memory", "activation_memory", "working_memory", "reserved_memory")
     assert sum(q[name] for name in parts) == pytest.approx(q["memory_per_device"])
-    assert max(found, key=found.get) == (3, "loss")
+    assert max(found, key=lambda at: found[at]) == (3, "loss")
     assert q["working_memory"] == pytest.approx(gathered)
 
 
