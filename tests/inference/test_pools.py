@@ -240,7 +240,9 @@ def test_random_arrivals_are_served_as_in_a_simulation(load, workers):
 def test_a_wait_for_a_step_is_that_of_one_replica_however_many_share_a_queue():
     u = np.array(LOADS)
     wait = {"mean": 0.01 + 0 * u, "deviation": 0.02 / 12**0.5 + 0 * u, "lean": 0 * u}
-    given: dict[str, Any] = {f"decode_wait_{name}": INNER.vector("load", values.tolist()) for name, values in wait.items()}
+    given: dict[str, Any] = {
+        f"decode_wait_{name}": INNER.vector("load", values.tolist()) for name, values in wait.items()
+    }
     given["decode_token_mean"] = INNER.vector("load", [0.02] * len(LOADS))
     for workers in (1.0, 8.0):
         found = joined("decode_wait_spread", rule="rate", request_rate=3.0, decode_workers=workers, **given)
