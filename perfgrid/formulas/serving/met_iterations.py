@@ -79,20 +79,17 @@ def LABEL_first_time(prefill_time):
 
 @alternative(of="first_time", by="batch_rule", label="rate", unit="s", source="yu2022orca")
 def rate_first_time(
-    met_lone_first_time,
-    met_others_added_time,
-    occupied_share,
-    prompts_beside,
-    lone_first_time,
-    lone_first_time_slope,
-    node_batch,
-    lockstep_ranks,
-    decode_steps,
+    first_batch, lone_first_time, lone_first_time_slope, node_batch, met_others_added_time, occupied_share
 ):
     """Time of the iterations that compute a prompt, beside the batch that arrivals meet, if any, and other prompts."""
-    steps = met_lone_first_time + occupied_share * met_others_added_time
-    alone = at_batch((1 + prompts_beside) / lockstep_ranks, lone_first_time, lone_first_time_slope, node_batch)
-    return xp.where(decode_steps > 0, steps, alone)
+    alone = at_batch(first_batch, lone_first_time, lone_first_time_slope, node_batch)
+    return alone + occupied_share * met_others_added_time
+
+
+@formula(unit="1", source="agrawal2024sarathi, bailey1954bulk")
+def first_batch(met_batch, prompts_beside, lockstep_ranks, decode_steps):
+    """Sequences of a replica in the iterations that compute a prompt: the batch; where no steps are taken, prompts."""
+    return xp.where(decode_steps > 0, met_batch, (1 + prompts_beside) / lockstep_ranks)
 
 
 @formula(unit="1", source="bailey1954bulk")

@@ -23,6 +23,7 @@ from .surface import lockstep_ranks
 
 NAMES = dict(zip(TIMES, ("time_to_first_token", "time_per_output_token", "request_latency"), strict=True))
 AMPLE = 1e3  # times the memory of a device
+FRACTIONS = ("memory_fraction", "cache_fraction", "static_memory_fraction")
 HIGH = 0.8  # load from which more may miss
 
 
@@ -31,15 +32,13 @@ def asked(record: Record) -> dict[str, Any]:
     lengths, load, row = record["lengths"], record["load"], record["policy"]
     design = record["design"] | {
         "batch_limit": float(row["places"]),
-        "memory_fraction": AMPLE,  # for all places, which were drawn by another rule of memory
-        "cache_fraction": AMPLE,
-        "static_memory_fraction": AMPLE,
         "prefill_chunk_tokens": float(row["tokens"]),
         "chunked_prompts": row["chunked"],
         "prefix_hit_rate": lengths["cached"],
         "prompt_variation": lengths["prompt_variation"],
         "output_variation": lengths["output_variation"],
     }
+    design |= dict.fromkeys(FRACTIONS, AMPLE)  # for all places, which were drawn by another rule of memory
     varies = lengths["prompt_variation"] + lengths["output_variation"] > 0
     design |= {"length_distribution": lengths["family"] if varies else "constant"}
     design |= {"equal_lengths": lengths["output_variation"] == 0}
@@ -58,6 +57,7 @@ def pooled(record: Record, *outputs: str) -> dict[str, np.ndarray]:
     layout = {n: [int(design.pop(n, 1.0))] for n in ("tp", "pp", "ep", "etp")}
     design.pop("dp", None)
     own = {n: v for n, v in design.items() if known.variables[n].of in ("software", "device")}
+    own |= dict.fromkeys(FRACTIONS, 1.0) | {"hbm_capacity": AMPLE * 1e11}  # as studies can state it
     each = int(layout["tp"][0] * layout["pp"][0]) * ranks
     content = {"outputs": list(outputs), "dtype": "float64", "axes": tables, "overrides": own}
     content["workload_parameters"] = {n: v for n, v in design.items() if n not in own}

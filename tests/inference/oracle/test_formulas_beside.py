@@ -43,3 +43,11 @@ def test_waits_do_not_explode_below_saturation():
     for record in stored():
         if record["structure"] != "pools" and record["load"]["kind"] == "open" and record["load"]["of_capacity"] < HIGH:
             assert np.nanmax(errors(record)[0], initial=0.0) < 1.15, record["seed"]
+
+
+def test_two_pools_are_near_the_simulation():
+    """Every sixth system with arrivals: each pool alone, and joined."""
+    records = [r for r in stored() if r["structure"] == "pools" and r["load"]["kind"] == "open"][::6]
+    reached = within(np.array([errors(record) for record in records]))
+    assert (reached[0] >= 0.65).all(), reached  # first tokens
+    assert (reached[1:] >= 0.8).all(), reached  # time per token, latency
