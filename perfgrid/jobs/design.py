@@ -204,7 +204,7 @@ def _told(study: Study, labels: Mapping[str, Any], design: Design, form: Format)
 
 
 def _limits(study: Study, labels: Mapping[str, Any], design: Design, form: Format) -> dict[str, Any]:
-    """What an engine is told of memory, so that it starts with the cache that is predicted.
+    """Memory options of a launch with which the engine starts and has the predicted cache.
 
     The limits of its entry, whatever other versions take; and where it insists on room for the longest request of the
     model, and there is none, the longest one that fits, in thousands of tokens.

@@ -15,7 +15,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 
 from .admission import came_together
-from .batching import LOOPS, NODES, ONE_BATCH, QUEUED, STARTED
+from .batching import NODES, ONE_BATCH, QUEUED, REPLACED, STARTED
 from .latency import in_pass
 from .lockstep import most_prompts
 
@@ -351,7 +351,8 @@ def own_prefill_time(added_time, prefill_passes, prefill_sequences, stage_share,
     return added_time * prefill_passes / prefill_sequences * stage_share * mean_prefill_ratio
 
 
-@alternative(of="request_prefill_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
+@alternative(of="request_prefill_time", by="batch_rule", label="given", unit="s", source="pope2022inference",
+             others={REPLACED: "shared_prefill_time"})  # fmt: skip
 def given_request_prefill_time(prefill_time, replica_batch):
     """Time of a replica that the prefill of one request takes: its share of that of the batch."""
     return prefill_time / replica_batch
@@ -364,14 +365,6 @@ def shared_prefill_time(
     """Time of a replica that the prefill of one request takes: its share of the rounds with prompts."""
     added = crowded_added_time * (1 + (mean_prefill_ratio - 1) / prefill_sequences)
     return added * lockstep_ranks * prompting_rounds / round_prompts
-
-
-@alternative(of="request_prefill_time", by="batch_rule", label="rate", unit="s", source="yu2022orca",
-             others={LOOPS: "shared_prefill_time"})  # fmt: skip
-def rate_request_prefill_time(shared_prefill_time, filled_prefill_time, decode_steps):
-    """The same of random arrivals: where all places are taken and none takes steps, iterations are full of prompts."""
-    full = 0 * only("load", NODES[-1]) * xp.where(decode_steps == 0, 1.0, 0.0)
-    return (1 - full) * shared_prefill_time + full * filled_prefill_time
 
 
 @formula(unit="s", source="yu2022orca, agrawal2024sarathi")

@@ -264,9 +264,10 @@ def prefill_spread(
 
 
 @formula(unit="1", source="little1961")
-def away_from_prefill(asking_clients, met_rate, prefill_met_load, prefill_time_mean):
+def away_from_prefill(asking_clients, met_rate, prefill_met_load, prefill_time_mean, own_prompt_time, prefill_queues):
     """Clients that are not in the prefill pool, on average."""
-    return xp.maximum(asking_clients - met_rate * at_load(prefill_time_mean, prefill_met_load), 0.0)
+    time = time_in_prefill(prefill_met_load, prefill_time_mean, own_prompt_time, prefill_queues)
+    return xp.maximum(asking_clients - met_rate * time, 0.0)
 
 
 @formula(unit="s", source="zhong2024distserve, sakasegawa1977, little1961")
