@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from perfgrid.engine.cache import cache_folder

@@ -60,8 +60,12 @@ def side_by_side(values: Sequence[Any], axis: int) -> Any:
         return xp.concatenate([whole(value) for value in values], axis=axis)
     kind = jnp.result_type(*(leaf for row in rows for leaf in leaves(row)))
     alike = [over_leaves(lambda arrays: [jnp.asarray(a, kind) for a in arrays], row) for row in rows]
-    found = Rows(alike, axis)
-    return found if len(leaves(found)) <= MOST else whole(found)
+    return _few(Rows(alike, axis))
+
+
+def _few(value: Rows) -> Any:
+    """The rows if there are not too many, else one array."""
+    return value if len(leaves(value)) <= MOST else whole(value)
 
 
 def _parted(value: Any, axis: int) -> bool:
@@ -129,7 +133,7 @@ class Rows(Ruled):
         count = len(self.rows)
         taken = [[_row(a, self.axis, i, count) for a in arguments] for i in range(count)]
         function = getattr(xp, name)
-        return Rows([_of_rank(function(*given, **options), -self.axis) for given in taken], self.axis)
+        return _few(Rows([_of_rank(function(*given, **options), -self.axis) for given in taken], self.axis))
 
     def _reduced(self, name: str, axis: int | None = None, keepdims: bool = False) -> Any:
         if not keepdims or not isinstance(axis, int):
@@ -158,9 +162,6 @@ class Rows(Ruled):
             return None
         return Rows([xp.take(row, index, axis=axis, mode=mode) for row in self.rows], self.axis)
 
-    def _itself(self, *_: Any) -> Any:
-        return self
-
 
 _MOVED: dict[str, Callable[..., Any]] = {
     "sum": Rows._reduced,
@@ -169,7 +170,9 @@ _MOVED: dict[str, Callable[..., Any]] = {
     "reshape": Rows._reshaped,
     "broadcast_to": Rows._broadcast,
     "take": Rows._taken,
-    "asarray": Rows._itself,
+    "asarray": lambda rows, _: rows,
+    "shape": lambda rows, _: rows.shape,
+    "ndim": lambda rows, _: rows.ndim,
 }
 
 
