@@ -14,13 +14,14 @@ from perfgrid.engine.errors import PerfgridError
 from .answer import answered
 from .budgets import budget_axis
 from .origins import Origin, of_all, origin
-from .question import SCALED, format_of, plain, powers, question, stated
+from .question import SCALED, format_of, in_quarters, plain, question, stated
 from .search import BUDGET, STAGES
 from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
-NEARLY_EQUAL = 0.01  # of the objective: less than the error of any prediction
+FIRST = "time_to_first_token"
+NEARLY_EQUAL = 0.02  # of the objective: less than the error of any prediction
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
@@ -218,7 +219,7 @@ def serve(
     systems["zip"]["precision"] = products
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
-        axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
+        axes["batch"] = in_quarters(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     budgets, condition = budget_axis(asked, arriving)
     axes |= {} if budgets is None else {BUDGET: budgets}
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
@@ -242,7 +243,7 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
-            "ties": [STAGES, *([LATENCY] if decisive != LATENCY else [])],
+            "ties": [STAGES, FIRST if clients is not None else LATENCY],
             "within": NEARLY_EQUAL,
         },
     }
