@@ -21,7 +21,7 @@ from perfgrid.study.study import Study
 from .amounts import taken_of_model
 from .entries import separated
 from .question import Question, format_of, question, stated
-from .serve import COST, KEPT_FREE, PER_DEVICE, SPARE, headroom_of, lengths_of, load_of
+from .serve import COST, PER_DEVICE, SPARE, lengths_of, load_of
 from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
