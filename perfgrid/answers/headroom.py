@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import ceil, exp
 from typing import cast
 
+from perfgrid.analysis.published_errors import memory_note
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.training.error import ONE_SIDED_90
 
@@ -16,7 +17,6 @@ from .question import Question, stated
 
 HEADROOM = 0.02  # of a device: 18 of 19 caches in public logs are predicted at most so much too large
 KEPT_FREE = f"{HEADROOM:.0%} of the memory stays free of what the engine may use"
-EVIDENCE = "as much as 9 of 10 measured peaks of such stacks ask for"
 
 
 def headroom_of(headroom: float | str | None, otherwise: float = HEADROOM) -> float:
@@ -45,7 +45,6 @@ def of_devices(asked: Question, headroom: float | str | None) -> dict[str, float
 
 def kept_free(shares: dict[str, float]) -> str:
     """What devices keep free where nobody stated it, in words."""
-    if len(set(shares.values())) == 1:
-        return f"{next(iter(shares.values())):.0%} of the memory stays free, {EVIDENCE}"
-    each = ", ".join(f"{share:.0%} of {device}" for device, share in shares.items())
-    return f"of the memory stay free {each}, {EVIDENCE}"
+    alike = len(set(shares.values())) == 1
+    each = [f"{share:.0%} of the memory{'' if alike else f' of {device}'}" for device, share in shares.items()]
+    return f"{', '.join(dict.fromkeys(each))} kept free, to fit with 90% probability: {memory_note()}"

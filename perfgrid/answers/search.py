@@ -213,10 +213,10 @@ class Group:
         if limit not in WHOLE_MEMORY:
             return None
         value, whole = self.spread(used), self.spread(WHOLE_MEMORY[limit])
-        best = np.where(self.possible, self.score, np.inf).min()
+        best = self.score[self.possible].min(initial=np.inf)
+        worth = best - WORTH * abs(best) if np.isfinite(best) else best
         for _, near in self.chosen.near([MEMORY]):
-            gain = best - self.score[near] if np.isfinite(best) else np.full(len(near), np.inf)
-            if len(near := near[(value[near] <= whole[near]) & (gain > WORTH * abs(best))]):
+            if len(near := near[(value[near] <= whole[near]) & (self.score[near] < worth)]):
                 design = int(near[np.argmin(self.score[near])])
                 return replace(self._miss(MEMORY, design), limit=float(whole[design]))
         return None

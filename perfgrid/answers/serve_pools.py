@@ -20,6 +20,7 @@ from perfgrid.study.study import Study
 
 from .amounts import taken_of_model
 from .entries import separated
+from .headroom import KEPT_FREE, headroom_of
 from .question import Question, format_of, question, stated
 from .serve import COST, PER_DEVICE, SPARE, lengths_of, load_of
 from .stacks import check_serves, engine_named

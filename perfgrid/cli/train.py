@@ -49,7 +49,8 @@ def train_command(
     budget: Annotated[str | None, Option(help="Limit on the cost of the whole run in USD, such as 2M.")] = None,
     price: Price = None,
     headroom: Annotated[
-        str | None, Option(help="Part of the device memory that stays free. Default: by records of the software's kind.")
+        str | None,
+        Option(help="Part of the device memory that stays free. Default: by records of such software."),
     ] = None,
     files: CatalogFiles = None,
     save: SaveStudy = None,

@@ -149,6 +149,7 @@ def left_out(known: Sequence[Row]) -> dict[str, dict[str, float]]:
     return {
         kind: {"n": len(of), **dict(zip(("inside", "fits"), np.mean(of, axis=0).tolist(), strict=True))}
         for kind, of in held.items()
+        if of
     }
 
 
@@ -165,7 +166,8 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
 def show(found: Mapping[str, Any]) -> None:
     """Print both."""
     for family, error in found["errors"].items():
-        print(f"{family:14} {error['n']:3} peaks of {error['sources']} sources, memory_error {error['memory_error']:.3f}")
+        evidence = f"{error['n']:3} peaks, sources: {error['sources']}"
+        print(f"{family:14} {evidence}, memory_error {error['memory_error']:.3f}")
     for kind, held in found["left_out"].items():
         print(f"sources left out, {kind:8} {held['n']:3}: inside {held['inside']:.2f}, fits {held['fits']:.2f}")
 
