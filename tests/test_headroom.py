@@ -6,6 +6,7 @@ import json
 import tomllib
 from math import exp
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_a_design_fits_with_nine_chances_in_ten():
 def test_every_stack_keeps_free_what_its_records_ask_for(usual, whole):
     asked, known = json.loads(usual.attrs["question"]), load_catalog()
     stacks = usual_entries(known, QUESTION[1], "training")["software"]
-    errors = (known.entry("software", stack).values["memory_error"] for stack in stacks)
+    errors: list[Any] = [known.entry("software", stack).values["memory_error"] for stack in stacks]
     shares = dict(zip(QUESTION[1], map(of_training, errors), strict=True))
     assert asked["headroom"] == shares
     assert len(set(shares.values())) == 2

@@ -130,7 +130,7 @@ def test_memory_deviates_as_records_of_its_stack_do_and_at_least_as_its_assumpti
     """The error of the records holds all assumptions: it joins only what these leave, not above them."""
     study = Study.make(**{**DESIGN, "outputs": ["memory_per_device"]})
     known = interval(study, at, "memory_per_device")
-    error = load_catalog().entry("software", "nemo").values["memory_error"]
+    error: Any = load_catalog().entry("software", "nemo").values["memory_error"]
     assert log(known.high / known.value) == pytest.approx(CENTRAL_90 * error)
     assert 0 < log(known.value / known.low) <= CENTRAL_90 * error
     assert 0 < known.scatter < error
