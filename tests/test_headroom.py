@@ -89,6 +89,17 @@ def test_the_screen_names_what_might_not_fit_and_how_much_faster_it_is(whole):
     assert "Might not fit: 16 x h100-sxm-80gb" in tight
 
 
+def test_a_server_that_might_start_is_named_too():
+    found = pg.serve("llama-3.1-8b", "h100-sxm-80gb", 1, headroom=0.5)
+    best = pg.serve("llama-3.1-8b", "h100-sxm-80gb", 1, headroom=0).squeeze()
+    one = found.squeeze()
+    used, limit = one["might_not_fit_use"].item(), one["memory_limit"].item()
+    assert one["memory_per_device"].item() < limit - 0.5 * 0.99 * 80 * 2**30 < used <= limit
+    assert one["might_not_fit_limit"].item() == limit
+    assert one["might_not_fit_objective"].item() == pytest.approx(best[found.attrs["objective"]].item(), rel=0.01)
+    assert "Might not fit: 1 x h100-sxm-80gb" in repr(found)
+
+
 def test_what_is_stated_is_in_the_ledger_in_json_and_refused_when_wrong():
     assert "left " in (text := screen("--headroom", "5%", "--assumptions"))
     assert "stated headroom 0.05 --headroom" in text
