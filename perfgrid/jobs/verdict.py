@@ -160,7 +160,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     training = job.format.workload == "training"
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
-    held = ("memory_per_device", "hbm_capacity" if training else "memory_limit")
+    held = ("memory_per_device", "usable_memory" if training else "memory_limit")
     outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
