@@ -16,10 +16,10 @@ kernel sees only how heads and queries are shared out and how often keys come by
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.mixer_kinds import ALL
 
-from .roofline import EQUAL, by_resource, roofline_shares
+from .roofline import beside, by_resource, shared
 from .tiling import wave_utilisation, whole, whole_chunks
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
@@ -248,8 +248,9 @@ def flash_compute_time(
     hidden = hidden_softmax * only("phase", "forward")
     counted = side_by_side(xp.maximum(arithmetic, scratchpad), softmax, hidden) / attention_balance
     time = flash_slowdown * counted / flash_efficiency
-    by_scratchpad = scratchpad > arithmetic * (1 + EQUAL)
-    return by_resource(xp.where(by_scratchpad, 0.0, time), 0.0, xp.where(by_scratchpad, time, 0.0))
+    by_arithmetic, by_scratchpad = shared((arithmetic, scratchpad))
+    longer = by_arithmetic + by_scratchpad
+    return by_resource(by_arithmetic, 0.0, by_scratchpad) * time / xp.where(longer > 0, longer, 1.0)
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------
@@ -371,12 +372,8 @@ def dense_flash_time(
     """
     read = read_from_cache(attention_blocks, attention_block, query_head_width, value_head_width, activation_size)
     added = added_in_cache(attention_blocks, attention_block, query_head_width, float32_size)
-    block_by_block = roofline_shares(
-        arithmetic=at(flash_compute_time, resource="arithmetic"),
-        shared_memory=at(flash_compute_time, resource="shared_memory"),
-        l2=read / l2_bandwidth,
-        hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
-    )
+    streamed = flash_streamed_traffic / achieved_hbm_bandwidth
+    block_by_block = beside(flash_compute_time, l2=read / l2_bandwidth, hbm=streamed)
     exposed = flash_exposed_traffic / achieved_hbm_bandwidth
     launches = launch_overhead * flash_launches(ring_passes, sequence_split)
     time = block_by_block + by_resource(0.0, 0.0, 0.0, added / l2_bandwidth, exposed, launches)
