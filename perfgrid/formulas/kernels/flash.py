@@ -236,11 +236,11 @@ def flash_compute_time(
     flash_efficiency,
     attention_balance,
 ):
-    """Time of the work on chip, by mask, phase and the resource that its products wait for.
+    """Time of the work on chip, by mask, phase and resource.
 
     Products take the longer of 2·volume / matrix rate and their scratchpad traffic. Exponentials, scaling and
     reductions come after them or, in the forward pass, partly beside them. The backward pass with five products has
-    no registers for that.
+    no registers for that. Arithmetic and scratchpad share the time as they share that of the products.
     """
     arithmetic = 2 * flash_volume / unquantised_matrix_rate
     scratchpad = flash_shared_memory_traffic / usable_shared_memory_bandwidth
@@ -365,7 +365,7 @@ def dense_flash_time(
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
-    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase.
+    """Time of the fused kernel, mean of all layers, by resource and phase.
 
     max(work on chip, cache reads, prefetched memory traffic) + query gradients added in the cache + exposed traffic +
     launches.

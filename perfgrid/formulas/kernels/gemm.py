@@ -276,7 +276,7 @@ def PRODUCT_hbm_traffic(
 
 @formula(unit="s", source="williams2009roofline", family=PRODUCTS)
 def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
-    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase.
+    """Time of each PRODUCT kernel, by resource and phase.
 
     Work on chip and memory traffic overlap, so the longer counts: max(chip, traffic / bandwidth) + launch.
     """
