@@ -250,7 +250,7 @@ def flash_compute_time(
     time = flash_slowdown * counted / flash_efficiency
     by_arithmetic, by_scratchpad = shared((arithmetic, scratchpad))
     longer = by_arithmetic + by_scratchpad
-    return by_resource(by_arithmetic, 0.0, by_scratchpad) * time / xp.where(longer > 0, longer, 1.0)
+    return by_resource(by_arithmetic, 0.0, by_scratchpad) * time / xp.where(longer > 0, longer, 1e10)
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def beside(chip, *, launch=0.0, **times):
     """
     whole = total(chip, "resource")
     on_chip, *others = shared((whole, *times.values()))
-    return on_chip / xp.where(whole > 0, whole, 1.0) * chip + along(dict(zip(times, others, strict=True)), launch)
+    return on_chip / xp.where(whole > 0, whole, 1e10) * chip + along(dict(zip(times, others, strict=True)), launch)
 
 
 def held_by_memory(time):
