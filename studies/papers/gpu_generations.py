@@ -69,7 +69,8 @@ fast_l2 = pg.evaluate(pg.load_study(ROOT / "gpu_generations.toml", ['device.a100
 saved = 1 - float(fast_l2.step_time.sel(first).squeeze()) / times.iloc[0]
 assert saved < 0.03 < shares.on_chip_fraction.iloc[0]
 print(
-    f"A100: L2 is the slowest for {shares.on_chip_fraction.iloc[0]:.0%} of the step; without its limit {saved:.1%} is saved"
+    f"A100: memory on the chip accounts for {shares.on_chip_fraction.iloc[0]:.0%} of the step; without the limit of L2"
+    f" {saved:.1%} is saved"
 )
 
 # %% [markdown]

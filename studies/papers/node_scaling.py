@@ -27,7 +27,7 @@ import perfgrid as pg
 
 pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
-PARTS = ["arithmetic", "l2", "hbm", "launch", "communication", "bubble"]
+PARTS = ["arithmetic", "on_chip", "hbm", "communication", "bubble", "rest"]
 
 study = pg.load_study(HERE / "node_scaling.toml")
 best = pg.best(study).squeeze(drop=True)

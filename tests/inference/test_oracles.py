@@ -360,7 +360,7 @@ def test_experts_of_many_rows_take_what_their_efficiency_leaves():
         found = evaluate(
             "experts_time", "matrix_rate", model="mixtral-8x7b", **rest | {"expert_efficiency": efficiency}
         )
-        return np.ravel(found["experts_time"][0, ..., 1])[0], float(found["matrix_rate"])  # arithmetic, decoding
+        return np.sum(found["experts_time"][..., 1]), float(found["matrix_rate"])  # of decoding
 
     whole, rate = arithmetic(1.0)
     assert whole == pytest.approx(flops / rate, rel=0.02)  # the last wave of tiles

@@ -16,10 +16,10 @@ kernel sees only how heads and queries are shared out and how often keys come by
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.mixer_kinds import ALL
 
-from .roofline import EQUAL, by_resource, roofline_shares
+from .roofline import beside, by_resource, shared
 from .tiling import wave_utilisation, whole, whole_chunks
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
@@ -236,11 +236,11 @@ def flash_compute_time(
     flash_efficiency,
     attention_balance,
 ):
-    """Time of the work on chip, by mask, phase and the resource that its products wait for.
+    """Time of the work on chip, by mask, phase and resource.
 
     Products take the longer of 2·volume / matrix rate and their scratchpad traffic. Exponentials, scaling and
     reductions come after them or, in the forward pass, partly beside them. The backward pass with five products has
-    no registers for that.
+    no registers for that. Arithmetic and scratchpad share the time as they share that of the products.
     """
     arithmetic = 2 * flash_volume / unquantised_matrix_rate
     scratchpad = flash_shared_memory_traffic / usable_shared_memory_bandwidth
@@ -248,8 +248,9 @@ def flash_compute_time(
     hidden = hidden_softmax * only("phase", "forward")
     counted = side_by_side(xp.maximum(arithmetic, scratchpad), softmax, hidden) / attention_balance
     time = flash_slowdown * counted / flash_efficiency
-    by_scratchpad = scratchpad > arithmetic * (1 + EQUAL)
-    return by_resource(xp.where(by_scratchpad, 0.0, time), 0.0, xp.where(by_scratchpad, time, 0.0))
+    by_arithmetic, by_scratchpad = shared((arithmetic, scratchpad))
+    longer = by_arithmetic + by_scratchpad
+    return by_resource(by_arithmetic, 0.0, by_scratchpad) * time / xp.where(longer > 0, longer, 1e10)
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------
@@ -364,19 +365,15 @@ def dense_flash_time(
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
-    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase.
+    """Time of the fused kernel, mean of all layers, by resource and phase.
 
     max(work on chip, cache reads, prefetched memory traffic) + query gradients added in the cache + exposed traffic +
     launches.
     """
     read = read_from_cache(attention_blocks, attention_block, query_head_width, value_head_width, activation_size)
     added = added_in_cache(attention_blocks, attention_block, query_head_width, float32_size)
-    block_by_block = roofline_shares(
-        arithmetic=at(flash_compute_time, resource="arithmetic"),
-        shared_memory=at(flash_compute_time, resource="shared_memory"),
-        l2=read / l2_bandwidth,
-        hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
-    )
+    streamed = flash_streamed_traffic / achieved_hbm_bandwidth
+    block_by_block = beside(flash_compute_time, l2=read / l2_bandwidth, hbm=streamed)
     exposed = flash_exposed_traffic / achieved_hbm_bandwidth
     launches = launch_overhead * flash_launches(ring_passes, sequence_split)
     time = block_by_block + by_resource(0.0, 0.0, 0.0, added / l2_bandwidth, exposed, launches)

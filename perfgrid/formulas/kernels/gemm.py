@@ -15,9 +15,9 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.engine.graph.tables import constants
-from perfgrid.formulas.axes import only, smallest, table, total
+from perfgrid.formulas.axes import only, smallest, table
 
-from .roofline import EQUAL, by_resource, longest, with_memory
+from .roofline import beside, by_resource, roofline_time, shared
 from .tiling import hbm_bytes, l2_loads, padded_volume, partial_bytes, tiles_and_parts, wave_utilisation
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
@@ -234,20 +234,20 @@ def PRODUCT_chip_time(
     accumulator_time,
     usable_shared_memory_bandwidth,
 ):
-    """Time of each PRODUCT kernel on chip with its fastest tile, by the resource it waits for and phase.
+    """Time of each PRODUCT kernel on chip with its fastest tile, by resource and phase.
 
-    A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue. The fastest
-    tile is taken; equally fast tiles count in equal parts, each for what it waits for.
+    A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue, which writes
+    to the cache. The fastest tile is taken, also where a resource counts as free.
     """
     scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
     on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
-    waiting, claims = longest(*on_core, PRODUCT_l2_time)
-    time = waiting + PRODUCT_epilogue_time
-    least = smallest(time, "tile")
-    fastest = xp.where(time <= least * (1 + EQUAL), 1.0, 0.0)
-    share = fastest / total(fastest, "tile")
-    waits = by_resource(*(total(share * claim * (least - PRODUCT_epilogue_time), "tile") for claim in claims))
-    return waits + total(share * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
+    times = [(time, 0.0) for time in on_core] + [(PRODUCT_l2_time, PRODUCT_epilogue_time)]
+
+    def fastest(*some):
+        loops, epilogues = zip(*some, strict=True)
+        return smallest(roofline_time(*loops) + sum(epilogues), "tile")
+
+    return by_resource(*shared(times, fastest))
 
 
 @formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
@@ -276,11 +276,11 @@ def PRODUCT_hbm_traffic(
 
 @formula(unit="s", source="williams2009roofline", family=PRODUCTS)
 def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
-    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase.
+    """Time of each PRODUCT kernel, by resource and phase.
 
     Work on chip and memory traffic overlap, so the longer counts: max(chip, traffic / bandwidth) + launch.
     """
-    return with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
+    return beside(PRODUCT_chip_time, hbm=PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch=launch_overhead)
 
 
 @formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
@@ -313,5 +313,5 @@ def PRODUCT_time(
     """
     exposed = 1 - accumulation_overlap * xp.where(fused_accumulation, 1.0, 0.0)
     accumulating = exposed * PRODUCT_gradient_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
-    time = with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
+    time = beside(PRODUCT_chip_time, hbm=PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch=launch_overhead)
     return computed_phases * (time + accumulating)

@@ -1,17 +1,27 @@
-"""The hierarchical roofline: what a kernel waits for, and the time that each resource accounts for.
+"""The hierarchical roofline, and the part of a kernel's time that each resource accounts for.
 
 The roofline of Williams 2009 bounds the rate of a kernel by min(peak rate, intensity · bandwidth). As a time this is
 max(FLOPs / peak rate, bytes / bandwidth): arithmetic and traffic overlap. The hierarchical roofline takes the maximum
 over all levels of memory.
+
+The longest time alone says little about a kernel that two resources hold up almost equally long: the slower one would
+account for all of it. Here a resource accounts for what a kernel gains if it is free, on average over the orders in
+which resources become free one after the other (Shapley 1953): v(S) is the time if only those in S take any,
+
+    share of i = sum over S without i of |S|!·(n - |S| - 1)!/n!·(v(S + i) - v(S)).
+
+Shares add up to the time, change without a jump, and are equal for equal times. Of times 10 and 5 they are 7.5 and 2.5:
+the interval that both take is divided among them (Littlechild and Owen 1973).
 """
 
 from functools import reduce
+from itertools import combinations
+from math import comb
 
 from perfgrid.engine import xp
-from perfgrid.formulas.axes import INNER, table, total
+from perfgrid.formulas.axes import INNER, at, only, table, total
 
 RESOURCES = INNER.labels["resource"]
-EQUAL = 1e-5  # times that differ by less count as equal, so that rounding does not decide who waits for what
 
 
 def roofline_time(*times):
@@ -19,13 +29,16 @@ def roofline_time(*times):
     return reduce(lambda a, b: xp.maximum(a, b), times)
 
 
-def longest(*levels):
-    """The longest of the times of several levels, and for each level 1 where it is the first of the longest, else 0."""
-    time, left, claims = roofline_time(*levels), 1.0, []
-    for level in levels[:-1]:
-        claims.append(xp.where(level >= time * (1 - EQUAL), left, 0.0))
-        left = left - claims[-1]
-    return time, (*claims, left)  # the last takes what is left: rounded off, the time exceeds all levels
+def shared(times, value=roofline_time):
+    """What each of several resources accounts for of the time that ``value`` makes of those of some of them."""
+    n, shares = len(times), [0.0] * len(times)
+    for size in range(1, n + 1):
+        for some in combinations(range(n), size):
+            time = value(*(times[i] for i in some))
+            for i in range(n):
+                weight = 1 / comb(n - 1, size - 1) if i in some else -1 / comb(n - 1, size)
+                shares[i] = shares[i] + weight / n * time
+    return shares
 
 
 def by_resource(*shares):
@@ -34,34 +47,27 @@ def by_resource(*shares):
     return table("resource", **dict(zip(RESOURCES, (*shares, *rest), strict=True)))
 
 
-def with_memory(chip, hbm, launch):
-    """Time of kernels by resource whose memory traffic runs beside their work on chip: the longer, and launches.
+def beside(chip, *, launch=0.0, **times):
+    """Time of kernels by resource whose work on chip runs beside the traffic of other resources: the longest of all.
 
-    ``chip`` lies along the axis ``resource`` and adds up to the time on chip, which is not 0.
+    ``chip`` lies along the axis ``resource`` and adds up to the time on chip; launches are added.
     """
-    time = total(chip, "resource")
-    streams = hbm > time * (1 + EQUAL)
-    on_chip = xp.where(streams, 0.0, xp.maximum(1.0, hbm / time)) * chip
-    in_memory = xp.where(streams, xp.maximum(time, hbm), 0.0)
-    return on_chip + by_resource(0.0, 0.0, 0.0, 0.0, in_memory, launch)
+    whole = total(chip, "resource")
+    on_chip, *others = shared((whole, *times.values()))
+    return on_chip / xp.where(whole > 0, whole, 1e10) * chip + along(dict(zip(times, others, strict=True)), launch)
 
 
-def roofline_shares(*, hbm=None, launch=0.0, **on_chip):
-    """Time of kernels split by the resource that they wait for, along the axis ``resource``: of those that are given.
+def held_by_memory(time):
+    """Time without launches of kernels whose memory traffic takes longer than the work on chip `beside` it, else 0."""
+    kernel = total(time * (1 - only("resource", "launch")), "resource")
+    return xp.where(2 * at(time, resource="hbm") > kernel, kernel, 0.0)
 
-    The time goes to the slowest resource (``on_chip``, in the order of the axis: the first of equals); launches are
-    added.
-    """
-    memory, shares = 0.0, ()
-    if not on_chip and hbm is not None:
-        memory = xp.where(hbm > 0, hbm, 0.0)
-    else:
-        time, claims = longest(*on_chip.values())
-        if hbm is not None:
-            streams, whole = hbm > time * (1 + EQUAL), xp.maximum(time, hbm)
-            time, memory = xp.where(streams, 0.0, whole), xp.where(streams, whole, 0.0)
-        shares = (claim * time for claim in claims)
-    return table(
-        "resource",
-        **(dict.fromkeys(RESOURCES, 0.0) | dict(zip(on_chip, shares, strict=True)) | {"hbm": memory, "launch": launch}),
-    )
+
+def roofline_shares(*, launch=0.0, **times):
+    """Time of kernels split among the resources that are given, along the axis ``resource``; launches are added."""
+    return along(dict(zip(times, shared(tuple(times.values())), strict=True)), launch)
+
+
+def along(shares, launch):
+    """Times of named resources, and of launches, along the axis ``resource``."""
+    return table("resource", **(dict.fromkeys(RESOURCES, 0.0) | shares | {"launch": launch}))

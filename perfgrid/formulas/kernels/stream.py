@@ -160,7 +160,7 @@ def stream_launches():
 
 @formula(unit="s", source="williams2009roofline")
 def stream_time(stream_elements, stream_traffic, computed_phases, vector_rate, achieved_hbm_bandwidth, launch_overhead):
-    """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel.
+    """Time of each streaming kernel by resource, phase and stream_kernel.
 
     The longer of vector operations and memory traffic: max(operations / vector rate, bytes / bandwidth) + launches.
     """

@@ -12,6 +12,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, table, total
+from perfgrid.formulas.kernels.roofline import held_by_memory
 
 from .batching import NODES, REPLACED
 from .latency import WHOLE, in_pass
@@ -109,8 +110,10 @@ def prefill_share(
     late_launch_time,
     prefill_launches,
     prefill_launch_time,
-    products_time,
-    experts_time,
+    gemm_product_time,
+    product_count,
+    expert_product_time,
+    moe_layers,
     attention_busy_time,
     remaining_cores,
     pass_flops,
@@ -129,7 +132,9 @@ def prefill_share(
     waits = xp.minimum(of_prompt(communication_time), at(in_pass(communication_time, "decode"), load=NODES[0]))
     fixed = (at(of_prompt(kernels_time), resource="launch") + of_prompt(host_time) + waits) / own / passes
     reads = (stack_weight_memory + expert_weight_memory) / achieved_hbm_bandwidth / own / passes
-    held = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm") / own / passes
+    products = total(held_by_memory(gemm_product_time) * product_count, "product")
+    experts = total(held_by_memory(expert_product_time), "expert_product") * moe_layers
+    held = of_prompt((products + experts) / remaining_cores) / own / passes
     square = of_prompt(attention_busy_time) / own
     late = of_prompt(late_launch_time) / own / passes
     launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time + of_prompt(host_time)

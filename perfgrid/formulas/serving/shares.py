@@ -23,20 +23,20 @@ def PASS_work_time(PASS_kernels_time, PASS_communication_time, PASS_host_time, P
 
 @formula(unit="1", source="williams2009roofline", family=PASSES)
 def PASS_arithmetic_fraction(PASS_kernels_time, PASS_work_time):
-    """Share of the PASS in which kernels are limited by arithmetic."""
+    """Share of the PASS that arithmetic accounts for."""
     return at(PASS_kernels_time, resource="arithmetic") / PASS_work_time
 
 
 @formula(unit="1", source="williams2009roofline", family=PASSES)
 def PASS_on_chip_fraction(PASS_kernels_time, PASS_work_time):
-    """Share of the PASS in which kernels are limited by memory on the chip: registers, shared memory, L2."""
+    """Share of the PASS that memory on the chip accounts for: registers, shared memory, L2."""
     on_chip = [at(PASS_kernels_time, resource=level) for level in ("registers", "shared_memory", "l2")]
     return sum(on_chip) / PASS_work_time
 
 
 @formula(unit="1", source="williams2009roofline", family=PASSES)
 def PASS_hbm_fraction(PASS_kernels_time, PASS_work_time):
-    """Share of the PASS in which kernels are limited by the memory bandwidth."""
+    """Share of the PASS that the memory bandwidth accounts for."""
     return at(PASS_kernels_time, resource="hbm") / PASS_work_time
 
 

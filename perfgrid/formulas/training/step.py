@@ -208,8 +208,14 @@ def SHARE_fraction(SHARE_time, step_time):
 
 @formula(unit="1", source="guo2025")
 def on_chip_fraction(registers_fraction, shared_memory_fraction, l2_fraction):
-    """Part of the step time limited by memory on the chip: registers, shared memory, L2."""
+    """Part of the step time that memory on the chip accounts for: registers, shared memory, L2."""
     return registers_fraction + shared_memory_fraction + l2_fraction
+
+
+@formula(unit="1", source="guo2025")
+def rest_fraction(launch_fraction, host_fraction, straggler_fraction, optimizer_fraction):
+    """Part of the step time for launches, the host, stragglers and the optimizer."""
+    return launch_fraction + host_fraction + straggler_fraction + optimizer_fraction
 
 
 @formula(unit="1", source="gray2019cudagraphs")

@@ -13,7 +13,7 @@ DIRECTIONS = {"DIRECTION": ("forward", "backward")}
 FORMULAS = (
     *rows(
         *("PART_RESOURCE_time", "PART_busy_time", "s", "williams2009roofline"),
-        "Time that the kernels of the PART wait for RESOURCE, for one microbatch.",
+        "Time of the kernels of the PART that RESOURCE accounts for, for one microbatch.",
         PARTS,
         resource="RESOURCE",
     ),
