@@ -31,7 +31,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def served():
-    return pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], rate=20, ttft="1 s", tpot="30 ms")
+    return pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], [1, 2, 4], rate=20, ttft="1 s", tpot="30 ms")
 
 
 @pytest.mark.parametrize("name", ["trained", "served"])
