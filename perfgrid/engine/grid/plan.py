@@ -353,7 +353,9 @@ class Plan:
             given.append(value)
         with self.registry.inner.only_axes(self._inner_names(called_on)):
             result = node.function(*given)
-        shape = np.shape(result)
+        shape = getattr(result, "shape", ())
+        if called_on == quantity.axes and len(shape) == rank + len(called_on):  # its shape already, as for most
+            return result
         own = ((1,) * (rank + len(called_on) - len(shape)) + shape)[:rank] + quantity.inner_shape
         return result if own == shape else xp.reshape(result, own)
 
