@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -147,7 +147,7 @@ class Quantities(Mapping[str, Any]):
         return value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
 
     def __iter__(self) -> Iterator[str]:
-        self._evaluate(set(self.graph.nodes) - self.known.keys())
+        self._evaluate([name for name in self.graph.nodes if name not in self.known])
         return iter((*self.graph.leaves, *self.graph.nodes))
 
     def __len__(self) -> int:
@@ -156,19 +156,23 @@ class Quantities(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self.graph.nodes or name in self.known
 
-    def _needed(self, name: str) -> set[str]:
-        """A quantity and what it is evaluated from, as far as that is not known. KeyError if there is none."""
-        needed, waiting = set(), [name]
-        while waiting:
-            name = waiting.pop()
-            if name not in self.known and name not in needed:
-                needed.add(name)
-                waiting += self.graph.nodes[name].arguments
-        return needed
+    def _needed(self, name: str) -> list[str]:
+        """What a quantity is evaluated from, as far as that is not known, and itself. KeyError if there is none."""
+        needed: dict[str, None] = {}
 
-    def _evaluate(self, needed: Set[str]) -> None:
-        nodes = {name: node for name, node in self.graph.nodes.items() if name in needed}
-        self.known |= replay(Graph(tuple(nodes), tuple(self.known), nodes), self.known)
+        def visit(name: str) -> None:
+            if name not in self.known and name not in needed:
+                for argument in self.graph.nodes[name].arguments:
+                    visit(argument)
+                needed[name] = None
+
+        visit(name)
+        return list(needed)
+
+    def _evaluate(self, needed: Sequence[str]) -> None:
+        nodes = {name: self.graph.nodes[name] for name in needed}
+        leaves = {a for node in nodes.values() for a in node.arguments if a not in nodes}
+        self.known |= replay(Graph(tuple(needed), tuple(leaves), nodes), self.known)
 
 
 def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> Quantities:
