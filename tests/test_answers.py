@@ -185,9 +185,9 @@ def test_the_screen_shows_a_few_designs_of_the_frontier_of_all_sizes_together(of
     assert f"b200{' ' * 11}{most / 1e3:.4g} k/s" in lines[start + 7]
 
 
-def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_dataset(tmp_path):
-    found = pg.serve("llama-3.1-8b", "b200", [1, 8])
+def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_dataset(tmp_path, answers):
     done = perfgrid("serve", "llama-3.1-8b", "--on", "b200", "--devices", "1,8", folder=tmp_path, COLUMNS="")
+    (found,) = answers.values()
     assert done.stdout.startswith(repr(found) + "\nno intervals for serving: ")
     assert found._repr_html_().startswith("<pre>Serving of Llama 3.1 8B (8.03 B parameters): prompts")
     assert "<details>" in found._repr_html_()
