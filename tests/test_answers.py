@@ -338,7 +338,7 @@ def perfgrid(*words, folder, **environment):
     return SimpleNamespace(returncode=done.status, stdout=done.out, stderr=done.err)
 
 
-def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
+def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path, answers):
     folder = tmp_path / "my-model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(next(iter(CONFIGS.values()))))
