@@ -67,7 +67,7 @@ def by_stack(
     columns = {name: column[stack] for name, column in held.items()}
     if SHARDING in space.names():
         own_way = np.asarray(space.along(SHARDING), dtype=float)[designs]
-        columns |= {SHARDING: np.choose(way, [own_way, *WAYS])}
+        columns |= {SHARDING: np.where(way == 0, own_way, np.array((0.0, *WAYS))[way])}
     values = _legal_values(registry, _changed(space, designs.tolist(), columns), choices, output, concerned)
     possible = values.reshape(shape)
     first = (~np.isnan(possible)).argmax(axis=0)  # the way of the design itself where a stack can run that
