@@ -14,6 +14,9 @@ does a process that is started with `as_the_program` as its environment: measure
 
 import gc
 import os
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 
 import jax
 import pytest
@@ -40,6 +43,14 @@ def pytest_configure(config):
         config.option.dist = "worksteal"
 
 
+def pytest_collection_modifyitems(items):
+    """Notebooks first: each is long, and one begun last would be waited for. Then the files beside the folders.
+
+    Processes take over what another one has left from the end: it is short there, and shares nothing that takes long.
+    """
+    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.parent != Path(__file__).parent))
+
+
 def pytest_collection_finish(session):
     """What is imported by now stays: the collector of Python need not look through it again and again."""
     gc.collect()
@@ -62,6 +73,23 @@ def unseen():
     from perfgrid.validation.validate import validate
 
     return validate(UNSEEN)
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """The answers that commands show, by question: each question is answered once."""
+    found = {}
+
+    def answer(command, find, *given, **options):
+        question = repr((command, given, options))
+        if question not in found:
+            found[question] = find(*given, **options)
+        return found[question]
+
+    for command in ("train", "serve"):
+        module = import_module(f"perfgrid.cli.{command}")
+        monkeypatch.setattr(module, command, partial(answer, command, getattr(module, command)))
+    return found
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -31,7 +31,7 @@ def trained():
 
 @pytest.fixture(scope="module")
 def served():
-    return pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], rate=20, ttft="1 s", tpot="30 ms")
+    return pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], [1, 2, 4], rate=20, ttft="1 s", tpot="30 ms")
 
 
 @pytest.mark.parametrize("name", ["trained", "served"])
@@ -185,9 +185,9 @@ def test_the_screen_shows_a_few_designs_of_the_frontier_of_all_sizes_together(of
     assert f"b200{' ' * 11}{most / 1e3:.4g} k/s" in lines[start + 7]
 
 
-def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_dataset(tmp_path):
-    found = pg.serve("llama-3.1-8b", "b200", [1, 8])
+def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_dataset(tmp_path, answers):
     done = perfgrid("serve", "llama-3.1-8b", "--on", "b200", "--devices", "1,8", folder=tmp_path, COLUMNS="")
+    (found,) = answers.values()
     assert done.stdout.startswith(repr(found) + "\nno intervals for serving: ")
     assert found._repr_html_().startswith("<pre>Serving of Llama 3.1 8B (8.03 B parameters): prompts")
     assert "<details>" in found._repr_html_()
@@ -338,7 +338,7 @@ def perfgrid(*words, folder, **environment):
     return SimpleNamespace(returncode=done.status, stdout=done.out, stderr=done.err)
 
 
-def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
+def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path, answers):
     folder = tmp_path / "my-model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(next(iter(CONFIGS.values()))))

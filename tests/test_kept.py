@@ -19,6 +19,7 @@ from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.execution import compiled
 from perfgrid.engine.execution.compiled import Compiled
+from perfgrid.engine.graph import nodes, resolver
 from perfgrid.engine.grid import plan as planning
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.hashing import digest, signature_of, source_of
@@ -232,7 +233,8 @@ def test_formulas_are_tried_once_for_the_same_shapes(folder, monkeypatch):
     def planned(**how):
         """As another process does it, which knows what is in the cache alone."""
         attempt = Plan._trial
-        planning._SIGNED.clear()
+        resolver._checked.cache_clear()
+        nodes._SIGNED.clear()
         planning._TRIALS.clear()
         with mock.patch.object(Plan, "_trial", autospec=True, side_effect=attempt) as tried:
             plan = Study.make(**content()).plan(**how)

@@ -61,17 +61,17 @@ def by_stack(
         for name, axis in own.items()
         if name not in stated
     }
-    shards = SHARDING in space.names()
-    table = np.full((len(space.axes[0]), len(stacks)), np.nan)
-    left = np.ones(table.shape, bool)
-    for way in (None, *WAYS) if shards else (None,):
-        if not left.any():
-            break
-        designs, stack = np.nonzero(left)
-        columns = {name: column[stack] for name, column in held.items()}
-        columns |= {} if way is None else {SHARDING: np.full(len(stack), float(way))}
-        table[left] = _legal_values(registry, _changed(space, designs.tolist(), columns), choices, output, concerned)
-        left = np.isnan(table)
+    ways = (None, *WAYS) if SHARDING in space.names() else (None,)  # all at once: few designs take as long as one
+    shape = (len(ways), len(space.axes[0]), len(stacks))
+    way, designs, stack = (index.ravel() for index in np.indices(shape))
+    columns = {name: column[stack] for name, column in held.items()}
+    if SHARDING in space.names():
+        own_way = np.asarray(space.along(SHARDING), dtype=float)[designs]
+        columns |= {SHARDING: np.where(way == 0, own_way, np.array((0.0, *WAYS))[way])}
+    values = _legal_values(registry, _changed(space, designs.tolist(), columns), choices, output, concerned)
+    possible = values.reshape(shape)
+    first = (~np.isnan(possible)).argmax(axis=0)  # the way of the design itself where a stack can run that
+    table = np.take_along_axis(possible, first[None], axis=0)[0]
     return {stack.name: table[:, i] for i, stack in enumerate(stacks)}
 
 

@@ -207,29 +207,40 @@ def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: 
 
 def between(a: Interval, b: Interval, side: int) -> float:
     """Deviation of ln(a / b) above (side 1) or below (-1), from the assumptions that the two do not share."""
+    return float(deviation(*_apart(a, b), side))
+
+
+def _apart(a: Interval, b: Interval) -> tuple[np.ndarray, np.ndarray]:
+    """Shifts of ln(a / b) by the assumptions that the two do not share, and the correlations of these."""
     same = {n for n in {*a.assumptions} & {*b.assumptions} if n[2] == SOFTWARE}  # one guess: both have the same stack
     names = tuple(dict.fromkeys(n for n in (*a.assumptions, *b.assumptions) if n not in same))
     rows = {name: i for i, name in enumerate(names)}
     shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
     for sign, one in ((1, a), (-1, b)):
-        held = [i for i, n in enumerate(one.assumptions) if n not in same]
-        own = [rows[one.assumptions[i]] for i in held]
+        held = np.array([i for i, n in enumerate(one.assumptions) if n not in same], dtype=int)
+        own = np.array([rows[one.assumptions[i]] for i in held], dtype=int)
         shifts[own] += sign * one.shifts[held]
-        correlations[np.ix_(own, own)] = one.correlations[np.ix_(held, held)]
-    return float(deviation(shifts, correlations, side))
+        correlations[own[:, None], own] = one.correlations[held[:, None], held]
+    return shifts, correlations
 
 
 def differing(a: Interval, b: Interval) -> frozenset[str]:
     """The quantities behind the predictions in which two designs differ."""
-    names = a.design.keys() | b.design.keys()
-    return frozenset(n for n in names if a.design.get(n) != b.design.get(n))
+    one, other = a.design, b.design
+    further = (name for name in other.keys() - one.keys() if other[name] is not None)
+    return frozenset((*(name for name, value in one.items() if other.get(name) != value), *further))
 
 
 def scaled(a: Interval, b: Interval) -> bool:
     """Whether two designs differ in nothing but their size, and in that by no more than an order of magnitude."""
     names = differing(a, b)
+    return names <= SIZE and of_one_order(a, b, names)
+
+
+def of_one_order(a: Interval, b: Interval, names: frozenset[str]) -> bool:
+    """Whether the sizes among some quantities of two designs are within an order of magnitude."""
     sizes = ([x.design.get(name, 0.0) for x in (a, b)] for name in names & SIZE)
-    return names <= SIZE and all(max(pair) <= ORDER * min(pair) for pair in sizes)
+    return all(max(pair) <= ORDER * min(pair) for pair in sizes)
 
 
 def tie_margin(a: Interval, b: Interval) -> float:
@@ -240,8 +251,8 @@ def tie_margin(a: Interval, b: Interval) -> float:
     """
     near = scaled(a, b)
     own, other = (min(i.shared_scatter, i.scaled_scatter) if near else i.shared_scatter for i in (a, b))
-    scatter = np.hypot(own, other)
-    deviations = (np.hypot(between(a, b, side), scatter) for side in (-1, 1))
+    scatter, apart = np.hypot(own, other), _apart(a, b)
+    deviations = (np.hypot(float(deviation(*apart, side)), scatter) for side in (-1, 1))
     return float(np.exp(CENTRAL_90 * max(deviations)) - 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -283,8 +283,20 @@ def _assemble(variables: dict[str, Variable], layers: tuple[Layer, ...]) -> Cata
     for kind in KINDS:
         join = Join(kind, variables, references, [layer.definitions[kind] for layer in layers])
         names = dict.fromkeys(name for layer in layers for name in layer.definitions[kind])
-        tables[kind] = {name: join.entry(name) for name in names}
+        known = _unchanged(kind, built_in, own) if own else {}
+        tables[kind] = {name: known[name] if name in known else join.entry(name) for name in names}
     return Catalog(variables, tables, references)
+
+
+def _unchanged(kind: Kind, built_in: Layer, own: Sequence[Layer]) -> dict[str, Entry]:
+    """The built-in entries of a table that are as they were: no file of a user states them or what they extend."""
+    definitions, stated = built_in.definitions[kind], {name for layer in own for name in layer.definitions[kind]}
+
+    def unchanged(name: Any) -> bool:
+        base = definitions[name].stated.get("extends") if name in definitions and name not in stated else name
+        return base is None or (base != name and unchanged(base))
+
+    return {name: entry for name, entry in _built_in().tables[kind].items() if unchanged(name)}
 
 
 def _plain(value: Any) -> Any:

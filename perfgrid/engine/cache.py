@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,34 @@ def keep(name: str, key: str, value: Any) -> None:
             os.unlink(temporary)
 
 
+_LEFT: dict[tuple[str, str], int] = {}  # folder and beginning -> how often may be kept until the folder is full
+
+
 def forget(start: str, most: int) -> None:
-    """Remove what was used longest ago of all that is kept under names of this beginning, beyond so many."""
+    """Remove what was used longest ago of all that is kept under names of this beginning, beyond so many.
+
+    Called whenever something was kept; looks into the folder, which takes as long as a small study, only where this
+    process may have filled it since it last looked. Others fill it meanwhile by as much as they keep, at most.
+    """
     folder = cache_folder()
-    try:
-        found = sorted(folder.glob(f"{start}*.kept"), key=lambda p: p.stat().st_mtime) if folder else []
-        for path in found[:-most]:
-            path.unlink(missing_ok=True)
-    except OSError:  # another process removed one at the same time
+    if folder is None:
         return
+    left = _LEFT.get((str(folder), start), 0)
+    if left == 0:
+        found = _used(folder, start)
+        with suppress(OSError):  # another process removed one at the same time
+            for path in found[:-most]:
+                path.unlink(missing_ok=True)
+        left = max(1, most - len(found), most // 10)
+    _LEFT[str(folder), start] = left - 1
+
+
+def _used(folder: Path, start: str) -> list[Path]:
+    """What is kept under names of a beginning, what was used longest ago first."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry for entry in entries if entry.name.startswith(start) and entry.name.endswith(".kept")]
+            found = [(entry.stat().st_mtime, entry.path) for entry in names]
+    except OSError:
+        return []
+    return [Path(path) for _, path in sorted(found)]

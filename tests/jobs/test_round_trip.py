@@ -3,7 +3,6 @@
 import pytest
 from typer.testing import CliRunner
 
-import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.main import app
 from perfgrid.jobs.placed import on_device_of
@@ -30,15 +29,15 @@ MORE = [
 ]
 
 
-def check(folder, engine, model, device, devices, options):
+def check(folder, answers, engine, model, device, devices, options):
     """The cache of the best design, and that of its launch."""
-    best = pg.serve(model, device, devices=devices, engine=engine, **options).squeeze()
-    predicted = float(best["memory_limit"]) - sum(float(best[name]) for name in ENGINE)
     words = [f"--{name}={value}" for name, value in options.items()]
     file = folder / ("launch.yaml" if engine == "tensorrt-llm" else "launch.sh")
     asked = ["serve", model, "--on", device, "--devices", str(devices), "--engine", engine, *words]
     done = CliRunner().invoke(app, [*asked, "--launch", f"{engine}={file}"])
     assert done.exit_code == 0, done.output
+    best = [*answers.values()][-1].squeeze()
+    predicted = float(best["memory_limit"]) - sum(float(best[name]) for name in ENGINE)
     job = on_device_of(read_job(file.read_text(), model=model), device, CATALOG)
     held = held_by("", job, device, CATALOG)
     assert held.starts
@@ -46,11 +45,11 @@ def check(folder, engine, model, device, devices, options):
 
 
 @each("question", QUESTIONS)
-def test_a_written_launch_starts_with_the_same_cache(tmp_path, question):
-    check(tmp_path, *question)
+def test_a_written_launch_starts_with_the_same_cache(tmp_path, answers, question):
+    check(tmp_path, answers, *question)
 
 
 @pytest.mark.slow
 @each("question", MORE)
-def test_more_written_launches_start_with_the_same_cache(tmp_path, question):
-    check(tmp_path, *question)
+def test_more_written_launches_start_with_the_same_cache(tmp_path, answers, question):
+    check(tmp_path, answers, *question)

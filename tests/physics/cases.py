@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -56,6 +57,11 @@ STUDY: dict[str, Any] = {
 
 def entry(kind: str, name: str) -> dict[str, Any]:
     """The given quantities of a catalog entry, vectors on their inner axes and defaults filled in."""
+    return dict(_entry(kind, name))
+
+
+@cache
+def _entry(kind: str, name: str) -> dict[str, Any]:
     catalog = load_catalog()
     stated = catalog.entry(kind, name).values
     found = {}
@@ -128,19 +134,54 @@ def _ideal(registry: Registry, name: str) -> bool:
     return formula is not None and getattr(formula.function, "__module__", "").rpartition(".")[2] == "ideal"
 
 
-def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
-    """Every quantity of one design; scalars as floats."""
+class Quantities(Mapping[str, Any]):
+    """Every quantity of one design, scalars as floats. What is asked for is evaluated, with what it needs, once."""
+
+    def __init__(self, made: Graph, given: Mapping[str, Any]):
+        self.graph, self.known = made, {name: given[name] for name in made.leaves}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.known:
+            self._evaluate(self._needed(name))
+        value = self.known[name]
+        return value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+
+    def __iter__(self) -> Iterator[str]:
+        self._evaluate([name for name in self.graph.nodes if name not in self.known])
+        return iter((*self.graph.leaves, *self.graph.nodes))
+
+    def __len__(self) -> int:
+        return len(self.graph.leaves) + len(self.graph.nodes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.graph.nodes or name in self.known
+
+    def _needed(self, name: str) -> list[str]:
+        """What a quantity is evaluated from, as far as that is not known, and itself. KeyError if there is none."""
+        needed: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name not in self.known and name not in needed:
+                for argument in self.graph.nodes[name].arguments:
+                    visit(argument)
+                needed[name] = None
+
+        visit(name)
+        return list(needed)
+
+    def _evaluate(self, needed: Sequence[str]) -> None:
+        nodes = {name: self.graph.nodes[name] for name in needed}
+        leaves = {a for node in nodes.values() for a in node.arguments if a not in nodes}
+        self.known |= replay(Graph(tuple(needed), tuple(leaves), nodes), self.known)
+
+
+def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> Quantities:
+    """Every quantity of one design."""
     coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items() if k not in OF_A_GRAPH}
-    made = graph(choices, given["library"], given["layer_pattern"])
-    results = replay(made, {name: 0.0 if name in OF_A_GRAPH else coded[name] for name in made.leaves})
-    return {name: value.item() if np.size(value) == 1 else value for name, value in _arrays(results)}
+    return Quantities(graph(choices, given["library"], given["layer_pattern"]), coded | dict.fromkeys(OF_A_GRAPH, 0.0))
 
 
-def _arrays(results: dict[str, Any]) -> list[tuple[str, np.ndarray]]:
-    return [(name, np.asarray(value)) for name, value in results.items()]
-
-
-def design(*names: str, **changes: Any) -> dict[str, Any]:
+def design(*names: str, **changes: Any) -> Quantities:
     """Every quantity of the named design (see `point`)."""
     return evaluate(point(*names, **changes))
 

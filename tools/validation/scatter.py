@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.prediction_intervals import Interval, between, deviation
+from perfgrid.analysis.prediction_intervals import Interval, between, deviation, tie_margin
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.validation.groups import PARTS, Prediction, part_of
 
@@ -61,6 +61,11 @@ class Pair:
         """Deviation of the distance beyond the assumptions that the two do not share."""
         explained = between(*self.intervals, 1 if self.distance < 0 else -1)
         return float(np.sqrt(max((self.distance / CENTRAL_90) ** 2 - explained**2, 0.0)))
+
+    @cached_property
+    def margin(self) -> float:
+        """The tie margin of the two."""
+        return tie_margin(*self.intervals)
 
 
 def pairs(rows: Sequence[Prediction], logs: np.ndarray) -> Iterator[Pair]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.prediction_intervals import SIZE, differing, scaled, tie_margin
+from perfgrid.analysis.prediction_intervals import SIZE, differing, of_one_order
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.validation.groups import Prediction
@@ -45,8 +45,7 @@ def kinds(pair: Pair, catalog: Catalog) -> frozenset[str]:
     """What differs between two records, by KINDS and TABLES; sizes by how far they are apart."""
     a, b = pair.intervals
     names = differing(a, b)
-    near = scaled(*(replace(x, design={n: v for n, v in x.design.items() if n in SIZE}) for x in (a, b)))
-    sizes = {SCALED if near else FURTHER} if names & {"devices", "global_batch"} else set[str]()
+    sizes = {SCALED if of_one_order(a, b, names) else FURTHER} if names & {"devices", "global_batch"} else set[str]()
     return frozenset(sizes | {_kind(catalog, name) for name in names - SIZE})
 
 
@@ -102,7 +101,7 @@ def scales(
 
 def _scale(by_source: Sequence[Sequence[Pair]]) -> Scale:
     left, apart = ([np.array([getattr(p, name) for p in of]) for of in by_source] for name in ("left", "distance"))
-    margins = [np.log1p([tie_margin(*p.intervals) for p in of]) for of in by_source]
+    margins = [np.log1p([p.margin for p in of]) for of in by_source]
     others = [enough([*left[:i], *left[i + 1 :]]) for i in range(len(left))]
     held = [float(np.mean(own <= known)) for own, known in zip(left, others, strict=True) if known is not None]
     return Scale(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -106,8 +107,8 @@ def explain(
         units[name] = (registry.get(name).unit, registry.get(name).meaning, f"given by the study's {by}")
     derived = explain_point(registry, space, quantity, at, choices, units, {"step_time": BREAKDOWN})
     found = Explained(**vars(derived))
-    found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, variables)
-    found.interval = lambda: _interval(what, index, found, formulas)
+    found.elasticities = cache(lambda: _elasticities(registry, space, index, quantity, choices, variables))
+    found.interval = cache(lambda: _interval(what, index, found, formulas))
     return found
 
 

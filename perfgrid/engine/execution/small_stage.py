@@ -17,6 +17,8 @@ SLAB_VALUES = 2**20  # of one array that a formula of the small stage makes
 
 def bring(value: Any, source: Key, target: Key) -> Any:
     """Gather an array from the distinct rows of one key to those of a finer one."""
+    if source == target:
+        return value
     for axis, (have, want) in enumerate(zip(source, target, strict=True)):
         if have is not None and have is not want:
             assert want is not None  # a reader tells apart at least what its arguments do
@@ -51,8 +53,8 @@ def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.n
 
 def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
     """The computed small quantities in the order of evaluation, each with those of which nothing is needed after it."""
-    readers, kept = plan.graph.readers, kept_small(plan)
-    left = {n: sum(plan.quantities[r].small for r in readers[n]) for n, q in plan.quantities.items() if q.small}
+    kept, quantities = kept_small(plan), plan.quantities
+    left = {n: sum(quantities[r].small for r in of) for n, of in plan.graph.readers.items() if quantities[n].small}
     for node in plan.graph.nodes.values():
         if node.name not in left:
             continue
@@ -66,9 +68,9 @@ def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
 
 def kept_small(plan: Plan) -> set[str]:
     """The small quantities that are wanted or that the tile stage reads."""
-    readers, quantities = plan.graph.readers, plan.quantities
-    small = (n for n, q in quantities.items() if q.small)
-    return {n for n in small if n in plan.wanted or any(not quantities[r].small for r in readers[n])}
+    quantities, wanted = plan.quantities, set(plan.wanted)
+    of_tiles = {a for node in plan.graph.nodes.values() if not quantities[node.name].small for a in node.arguments}
+    return {name for name in wanted | of_tiles if quantities[name].small}
 
 
 def small_values(plan: Plan) -> dict[str, np.ndarray]:

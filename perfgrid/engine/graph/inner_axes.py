@@ -120,7 +120,7 @@ class InnerAxes:
         if axis not in present:
             self._check(axis)
             return 1
-        position, shape = present.index(axis) - len(present), np.shape(value)
+        position, shape = present.index(axis) - len(present), getattr(value, "shape", ())
         return shape[position] if len(shape) >= -position else 1
 
     def vector(self, axis: str, values: Any) -> np.ndarray:
@@ -145,7 +145,7 @@ class InnerAxes:
     def join(self, axis: str, *values: Any) -> Any:
         """Arrays side by side along an inner axis (their lengths add up to its labels)."""
         position = self.position(axis)
-        shapes = [np.shape(v) for v in values]
+        shapes = [getattr(v, "shape", ()) for v in values]
         rank = max(-position, *map(len, shapes))
         shapes = [(1,) * (rank - len(shape)) + shape for shape in shapes]
         ahead, behind = slice(0, rank + position), slice(rank + position + 1, rank)

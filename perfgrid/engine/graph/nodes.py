@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from perfgrid.engine.hashing import digest, signature_of
 
 from .host_formulas import HostFormula
 from .registry import Constraint
@@ -39,6 +42,16 @@ class Node:
         return self.arguments[: len(self.arguments) - self.guards]
 
 
+_SIGNED: WeakKeyDictionary[Callable[..., Any], str | None] = WeakKeyDictionary()
+
+
+def _signature(function: Callable[..., Any]) -> str | None:
+    """The signature of a formula, made once."""
+    if function not in _SIGNED:
+        _SIGNED[function] = signature_of((), [function])
+    return _SIGNED[function]
+
+
 @dataclass(frozen=True)
 class Graph:
     """The quantities that the wanted ones need, each after its arguments."""
@@ -52,6 +65,14 @@ class Graph:
     def constraints(self) -> tuple[Node, ...]:
         """The nodes that are constraints."""
         return tuple(n for n in self.nodes.values() if n.constraint is not None)
+
+    @cached_property
+    def signatures(self) -> tuple[dict[str, str], str]:
+        """The signatures of the formulas that have one, by quantity, and a hash of them and of how they are wired."""
+        made = {name: _signature(node.function) for name, node in self.nodes.items() if node.host is None}
+        signed = {name: signature for name, signature in made.items() if signature is not None}
+        wiring = (part for name, s in signed.items() for part in (name, s, *self.nodes[name].arguments))
+        return signed, digest(*wiring)
 
     def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
         """The constraints that concern some quantities: those that a study of them alone would check.

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, reduce, wraps
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -23,7 +22,7 @@ from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, resolve, resolve_checked
 from perfgrid.engine.graph.widths import largest
-from perfgrid.engine.hashing import digest, digest_of_sources, signature_of
+from perfgrid.engine.hashing import digest, digest_of_sources
 
 from .space import Key, Partition, Partitions, Space
 
@@ -55,8 +54,8 @@ class Quantity:
 
     @cached_property
     def tried_with(self) -> tuple[int, ...]:
-        """What a trial of a formula that reads it depends on."""
-        return (*(min(size, 2) for size in self.sizes), *self.inner, self.flag)
+        """What a trial of a formula that reads it depends on; inner axes of size 1 are left out."""
+        return (*_tried_sizes(self.sizes), *self.axes, *self.inner_shape, self.flag)
 
     @cached_property
     def points(self) -> int:
@@ -97,9 +96,15 @@ class Quantity:
 Trial = tuple[tuple[int, ...], bool, tuple[int, ...], int]  # inner sizes, is it a flag, inner axes called on, width
 
 
-def varying(inner: Sequence[int]) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def varying(inner: tuple[int, ...]) -> tuple[int, ...]:
     """Positions of the inner axes with more than one value."""
     return tuple(i for i, size in enumerate(inner) if size > 1)
+
+
+@lru_cache(maxsize=4096)
+def _tried_sizes(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(min(size, 2) for size in sizes)
 
 
 def _tried_shape(argument: Quantity, sizes: Sequence[int], called_on: Sequence[int]) -> tuple[int, ...]:
@@ -112,15 +117,7 @@ def _ones(argument: Quantity, sizes: Sequence[int], called_on: Sequence[int]) ->
     return np.ones(_tried_shape(argument, sizes, called_on), bool if argument.flag else np.float64)
 
 
-_SIGNED: WeakKeyDictionary[Callable[..., Any], str | None] = WeakKeyDictionary()
 _TRIALS: dict[tuple[str, tuple[Any, ...]], Trial] = {}  # of this process, whatever study a formula was tried for
-
-
-def _signature(function: Callable[..., Any]) -> str | None:
-    """The signature of a formula, made once."""
-    if function not in _SIGNED:
-        _SIGNED[function] = signature_of((), [function])
-    return _SIGNED[function]
 
 
 class Tried:
@@ -130,16 +127,11 @@ class Tried:
     """
 
     def __init__(self, graph: Graph):
-        self.signed: dict[str, str] = {}
-        for node in graph.nodes.values():
-            signature = None if node.host is not None else _signature(node.function)
-            if signature is not None:
-                self.signed[node.name] = signature
+        self.signed, wiring = graph.signatures
         self.key, self.changed = "", False
         self.known: dict[str, Any] = {}
-        wiring = (part for name, s in self.signed.items() for part in (name, s, *graph.nodes[name].arguments))
         with suppress(OSError):
-            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *wiring)
+            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, wiring)
             self.known = recall(KIND + self.key[:24], self.key) or {}
 
     def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Trial]) -> Trial:
@@ -152,7 +144,7 @@ class Tried:
             found = _TRIALS.get((signature, given)) or attempt()
             self.known[name] = given, found
             self.changed = True
-        _TRIALS[signature, given] = found
+            _TRIALS[signature, given] = found
         return found
 
     def keep(self) -> None:
@@ -191,6 +183,7 @@ class Plan:
         self.order = self._evaluation_order(space)
         self.space = space.permuted(self.order)
         self.partitions = tuple(Partitions() for _ in self.space.axes)
+        self._keys: dict[tuple[Key, Key], Key] = {}
         by_size = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
         self.small_points = by_size if small_points is None else small_points
         self.quantities: dict[str, Quantity] = {}
@@ -234,21 +227,28 @@ class Plan:
 
     def _computed(self, node: Node) -> Quantity:
         arguments = [self.quantities[a] for a in node.arguments]
-        key = list[Partition | None]([None] * len(self.space.axes))
+        key: Key = reduce(self._joined, (a.key for a in arguments), (None,) * len(self.space.axes))
         columns: dict[str, tuple[str, ...]] = {}
         for argument in arguments:
-            for i, partition in enumerate(argument.key):
-                if partition is not None and partition is not key[i]:
-                    key[i] = self.partitions[i].join(key[i], partition)
             for axis, names in argument.columns.items():
-                columns[axis] = tuple(dict.fromkeys((*columns.get(axis, ()), *names)))
-        full = tuple(key)
-        sizes = tuple(1 if p is None else p.size for p in full)
-        small = node.name in self._before_host or self._is_small(full)
-        given = (small, tuple(min(size, 2) for size in sizes), *(a.tried_with for a in arguments))
+                before = columns.get(axis, names)
+                columns[axis] = names if before is names else tuple(dict.fromkeys((*before, *names)))
+        sizes = tuple(1 if p is None else p.size for p in key)
+        small = node.name in self._before_host or self._is_small(key)
+        given = (small, _tried_sizes(sizes), *(a.tried_with for a in arguments))
         trial = self._tried.result(node.name, given, lambda: self._trial(node, arguments, sizes, small))
         inner, flag, called_on, width = trial
-        return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on, width)
+        return Quantity(node.name, node, columns, key, inner, flag, small, varying(inner), called_on, width)
+
+    def _joined(self, one: Key, other: Key) -> Key:
+        """The coarsest key that tells apart whatever either does; few pairs of keys occur, each of them often."""
+        if one is other:
+            return one
+        if (one, other) not in self._keys:
+            self._keys[one, other] = tuple(
+                table.join(a, b) for table, a, b in zip(self.partitions, one, other, strict=True)
+            )
+        return self._keys[one, other]
 
     def _trial(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool) -> Trial:
         """Try one formula on small shapes: a wrong broadcast or reduction fails here, with the formula's name.
@@ -353,7 +353,9 @@ class Plan:
             given.append(value)
         with self.registry.inner.only_axes(self._inner_names(called_on)):
             result = node.function(*given)
-        shape = np.shape(result)
+        shape = getattr(result, "shape", ())
+        if called_on == quantity.axes and len(shape) == rank + len(called_on):  # its shape already, as for most
+            return result
         own = ((1,) * (rank + len(called_on) - len(shape)) + shape)[:rank] + quantity.inner_shape
         return result if own == shape else xp.reshape(result, own)
 

@@ -19,6 +19,7 @@ import pandas as pd
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
+FEW = 256  # rows that Python numbers in less time than pandas takes to begin
 Key = tuple["Partition | None", ...]  # one entry per axis; None where a quantity does not vary
 
 
@@ -181,6 +182,16 @@ class Partition:
         self.inverse, self.rows, self.size = inverse, rows, len(rows)
 
 
+def _numbered(classes: np.ndarray) -> tuple[np.ndarray, int]:
+    """Equal classes by number, in the order of their first appearance, and how many there are."""
+    if len(classes) > FEW:
+        numbers, distinct = pd.factorize(classes, use_na_sentinel=False)
+        return numbers.astype(np.int32), len(distinct)
+    seen: dict[Any, int] = {}
+    numbers = [seen.setdefault(c if c == c else None, len(seen)) for c in classes.tolist()]  # NaN is one class
+    return np.array(numbers, np.int32), len(seen)
+
+
 class Partitions:
     """All partitions of one axis, each made once."""
 
@@ -190,10 +201,9 @@ class Partitions:
 
     def of(self, classes: np.ndarray) -> Partition | None:
         """The partition by equal classes, numbered by first appearance; None where all rows are alike."""
-        numbers, distinct = pd.factorize(classes, use_na_sentinel=False)
-        if len(distinct) == 1:
+        inverse, count = _numbered(classes)
+        if count == 1:
             return None
-        inverse = numbers.astype(np.int32)
         known = self._known.get(key := blake2b(inverse.data).digest())
         if known is None:
             first = np.flatnonzero(np.diff(np.maximum.accumulate(inverse), prepend=-1))
