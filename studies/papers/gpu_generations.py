@@ -40,9 +40,9 @@ best[["step_time", "model_flops_utilization"]].to_dataframe().filter(["paralleli
 # %% [markdown]
 # ## The split
 # Chip: arithmetic and the memories on the chip, which feed it. Memory: HBM. Communication: what nothing hides. The rest
-# are launches and the host, pipeline bubbles, the optimizer and stragglers. A kernel's time belongs wholly to its slowest
-# resource. On A100 L2 and arithmetic take about equally long, so their own bars say little: without any limit of L2 the
-# step is hardly shorter (below).
+# are launches and the host, pipeline bubbles, the optimizer and stragglers. A kernel's time is divided among its
+# resources, equally while several are busy. On A100 L2 and arithmetic take about equally long: without any limit of L2
+# the step is hardly shorter (below).
 
 # %%
 shares = best[[name for name in best if str(name).endswith("_fraction")]].to_dataframe().filter(like="_fraction")

@@ -223,7 +223,7 @@ def PRODUCT_epilogue_time(
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+@formula(unit="s", source="ardalani2022deepflow, shapley1953", family=PRODUCTS)
 def PRODUCT_chip_time(
     PRODUCT_wave_volume,
     PRODUCT_l2_time,
@@ -274,7 +274,7 @@ def PRODUCT_hbm_traffic(
     return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
-@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
+@formula(unit="s", source="williams2009roofline, littlechild1973", family=PRODUCTS)
 def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
     """Time of each PRODUCT kernel, by resource and phase.
 
