@@ -70,12 +70,15 @@ from .serving import serving as service
 from .training import (
     activations,
     adapters,
+    dequantisation,
     error,
+    fused_kernels,
     hybrids,
     memory,
     moments,
     named_results,
     offload,
+    optimizers,
     recompute,
     recurrent_layers,
     reliability,
@@ -110,8 +113,9 @@ PARALLELISM = (
 )
 PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
-    *(adapters, recompute, offload, activations, memory, moments, retained, named_results, token_prediction),
-    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),
+    *(adapters, dequantisation, fused_kernels, optimizers, recompute, offload, activations, memory, moments, retained),
+    *(named_results, token_prediction, training_run, step, error, reliability, step_energy, recurrent_layers),
+    *(hybrids, sparse_attention),
 )
 SERVING = (
     *(

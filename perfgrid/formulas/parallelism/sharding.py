@@ -148,9 +148,9 @@ def state_copies(zero, weight_copies):
 
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
-def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, state_copies):
+def SHARD_optimizer_size(state_size, offloaded_state_size, SHARD, state_copies):
     """Bytes per trained parameter of optimizer state on a device of SHARD ranks, and their copies, that share it."""
-    return (optimizer_state_size - offloaded_state_size) / (SHARD * state_copies)
+    return (state_size - offloaded_state_size) / (SHARD * state_copies)
 
 
 # ---- temporary memory -----------------------------------------------------------------------------------------------
@@ -172,15 +172,25 @@ def gathering_memory(
     reduced_gradient_size,
     activation_size,
     trains_weights,
+    gathered_saving,
+    rank_layer_matrix_parameters,
+    root_unit,
+    rank_embedding_parameters,
+    tied_embeddings,
 ):
     """Gathered weights of two layers, and gradients of one before and while they are reduced.
 
     The second layer is gathered while the first one computes; the head takes the place of a layer where it is larger.
+    Where embedding and head are one unit they stay gathered between both passes.
     """
     experts = xp.where((kind_has_experts > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
     layer = largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_parameters, 0.0) + experts)
     largest = xp.maximum(layer, xp.where(shard > 1, rank_head_parameters, 0.0))
-    weights = regathered * (layer + largest) * gathered_weight_size
+    saved = largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_matrix_parameters, 0.0)) * gathered_saving
+    size, head = layer * gathered_weight_size - saved, rank_head_parameters * gathered_weight_size
+    tables = head + xp.where(tied_embeddings, 0.0, rank_embedding_parameters * gathered_weight_size)
+    head, tables = (xp.where(shard > 1, held, 0.0) for held in (head, tables))
+    weights = regathered * (size + xp.where(root_unit, size + tables, xp.maximum(size, head)))
     gradients = trains_weights * largest * (activation_size + reduced_gradient_size)
     return weights + xp.where((zero >= 2) & (weights_sharded > 0), gradients, 0.0)
 

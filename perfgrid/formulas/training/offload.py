@@ -28,9 +28,9 @@ FORMULAS = by_label(
         "host_reached": ("1", "ren2021offload", "1 where the host can be reached as the offloading needs."),
     },
     {
-        "none": (0, 1, 0, 0, 1, 1),
-        "optimizer": ("optimizer_state_size", 1, 0, None, 0, None),
-        "activations": (0, 0, 2, None, 1, None),
+        "none": ("paged_moments", 1, 0, "paging_time", 1, 1),
+        "optimizer": ("state_size", 1, 0, None, 0, None),
+        "activations": ("paged_moments", 0, 2, None, 1, None),
     },
 )
 
@@ -63,19 +63,20 @@ def activations_exposed_offload_time(
     microbatches,
     slowest_stage_layers,
     slowest_stage_kind_layers,
+    paging_time,
 ):
     """Time of one step that waits for activations: those of a layer move while another computes, both ways."""
     layers = xp.maximum(slowest_stage_layers, 1.0)
     moving = of_kinds(slowest_stage_kind_layers, layer_activations) / usable_host_bandwidth
     going = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_forward_hiding_time))
     coming = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_backward_hiding_time))
-    return microbatches * (going + coming)
+    return microbatches * (going + coming) + paging_time
 
 
 @formula(unit="s", source="ren2021offload")
-def host_optimizer_time(state_parameters, optimizer_traffic, usable_host_memory_bandwidth):
+def host_optimizer_time(state_parameters, step_traffic, usable_host_memory_bandwidth):
     """Time of the optimizer step of one device's share of the state in host memory."""
-    return state_parameters * optimizer_traffic / usable_host_memory_bandwidth
+    return state_parameters * step_traffic / usable_host_memory_bandwidth
 
 
 @_by("exposed_offload_time", "optimizer", "s")
@@ -107,6 +108,14 @@ def optimizer_exposed_offload_time(
 def LABEL_host_reached(host_bandwidth):
     """1 where the host can be reached as the offloading needs (offload: LABEL): its link is known."""
     return xp.where(host_bandwidth > 0, 1.0, 0.0)
+
+
+@constraint(
+    reason="the bandwidth between device and host is not known: no moments in pages", source="dettmers2023qlora"
+)
+def pages_have_link(paging_time, host_bandwidth):
+    """Pages that move need a link to the host."""
+    return (paging_time <= 0) | (host_bandwidth > 0)
 
 
 @constraint(reason="the bandwidth between device and host is not known: offload must be none", source="ren2021offload")
