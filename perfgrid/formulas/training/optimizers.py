@@ -43,7 +43,7 @@ FORMULAS = by_label(
         "ao_adamw_8bit": (NARROW, *FUSED, 0, 0, 0),
         "ao_adamw_4bit": (NARROWEST, *FUSED, 0, 0, 0),
         "adafactor": (FACTORED, ADAFACTOR, TENSOR, 4, 0, 0, 0),
-        "lion": (WIDE / 2, *FUSED, 0, 0, 0),
+        ("lion", "rmsprop_32bit"): (WIDE / 2, *FUSED, 0, 0, 0),
         "paged_lion": (WIDE / 2, *FUSED, WIDE / 2, 0, None),
         "lion_8bit": (NARROW / 2, *FUSED, 0, None, 0),
         "paged_lion_8bit": (NARROW / 2, *FUSED, NARROW / 2, 0, None),
