@@ -24,7 +24,7 @@ LABELS = {
     ),
     "layer_kernels": ("stack", "liger"),
     "cross_entropy": ("stack", "chunked", "fused_linear", "cut"),
-    "offload": ("none", "optimizer", "parameters", "activations"),
+    "offload": ("none", "optimizer", "parameters", "activations", "named"),
     "precision": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4"),
     "recompute": ("none", "selective", "full", "least", "layers", "named"),
     "schedule": ("1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"),

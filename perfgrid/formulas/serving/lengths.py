@@ -108,7 +108,7 @@ def prefill_share(
     communication_time,
     late_launch_time,
     prefill_launches,
-    prefill_launch_time,
+    prompt_launch_time,
     products_time,
     experts_time,
     attention_busy_time,
@@ -132,7 +132,7 @@ def prefill_share(
     held = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm") / own / passes
     square = of_prompt(attention_busy_time) / own
     late = of_prompt(late_launch_time) / own / passes
-    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time + of_prompt(host_time)
+    launches = at(prefill_launches, load=NODES[0]) * prompt_launch_time + of_prompt(host_time)
     return table(
         "prompt_part",
         fixed=fixed,

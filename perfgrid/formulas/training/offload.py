@@ -29,13 +29,15 @@ FORMULAS = by_label(
         "exposed_offload_time": ("s", "ren2021offload", "Time of one step that waits for the host."),
         "on_device_optimizer": ("1", "ren2021offload", "1 where the device takes the optimizer step."),
         "resident_weights": ("1", "rajbhandari2021infinity", "1 where weights and gradients stay on the device."),
+        "moves_named": ("1", "google2026maxtext", "1 where named results of a layer are in host memory."),
         "host_reached": ("1", "ren2021offload", "1 where the host can be reached as the offloading needs."),
     },
     {
-        "none": ("paged_moments", 1, 0, "paging_time", 1, 1, 1),
-        "optimizer": ("state_size", 1, 0, None, 0, 1, None),
-        "parameters": ("state_size", 1, 0, None, 0, 0, None),
-        "activations": ("paged_moments", 0, 2, None, 1, 1, None),
+        "none": ("paged_moments", 1, 0, "paging_time", 1, 1, 0, 1),
+        "optimizer": ("state_size", 1, 0, None, 0, 1, 0, None),
+        "parameters": ("state_size", 1, 0, None, 0, 0, 0, None),
+        "activations": ("paged_moments", 0, 2, None, 1, 1, 0, None),
+        "named": ("paged_moments", None, None, None, 1, 1, 1, None),
     },
 )
 
@@ -59,9 +61,16 @@ def usable_host_memory_bandwidth(host_memory_bandwidth, usable_host_bandwidth):
     return xp.where(host_memory_bandwidth > 0, host_memory_bandwidth, usable_host_bandwidth)
 
 
-@_by("exposed_offload_time", "activations", "s")
-def activations_exposed_offload_time(
+@_by("layers_in_transit", "named", "1")
+def named_layers_in_transit(resident_share):
+    """Layers whose activations are on their way to the host or back, or in use meanwhile: their part in host memory."""
+    return 2 * (1 - resident_share)
+
+
+@alternative(of="exposed_offload_time", by="offload", label=("activations", "named"), unit="s", source="ren2021offload")
+def LABEL_exposed_offload_time(
     layer_activations,
+    resident_share,
     usable_host_bandwidth,
     layer_forward_hiding_time,
     layer_backward_hiding_time,
@@ -72,7 +81,7 @@ def activations_exposed_offload_time(
 ):
     """Time of one step that waits for activations: those of a layer move while another computes, both ways."""
     layers = xp.maximum(slowest_stage_layers, 1.0)
-    moving = of_kinds(slowest_stage_kind_layers, layer_activations) / usable_host_bandwidth
+    moving = of_kinds(slowest_stage_kind_layers, (1 - resident_share) * layer_activations) / usable_host_bandwidth
     going = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_forward_hiding_time))
     coming = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_backward_hiding_time))
     return microbatches * (going + coming) + paging_time
@@ -154,7 +163,11 @@ def parameters_exposed_offload_time(
 
 
 @alternative(
-    of="host_reached", by="offload", label=("optimizer", "parameters", "activations"), unit="1", source="ren2021offload"
+    of="host_reached",
+    by="offload",
+    label=("optimizer", "parameters", "activations", "named"),
+    unit="1",
+    source="ren2021offload",
 )
 def LABEL_host_reached(host_bandwidth):
     """1 where the host can be reached as the offloading needs (offload: LABEL): its link is known."""
