@@ -98,16 +98,41 @@ def rank_logits(microbatch_tokens, rank_vocab_size):
     return microbatch_tokens * rank_vocab_size
 
 
+@formula(unit="byte", source="pytorch2025memory")
+def head_backward(
+    rank_logits,
+    rank_head_parameters,
+    activation_size,
+    gradient_size,
+    weight_cast_size,
+    fused_accumulation,
+    trains_weights,
+    weights_sharded,
+):
+    """What the backward pass of a trained head holds: the 16-bit gradient of its logits, and that of its weights.
+
+    Autocast makes that in 16 bits and then in the format of the weights. Sharded ones are gathering_memory.
+    """
+    weights = activation_size + xp.where(weight_cast_size > 0, gradient_size, 0.0)
+    apart = trains_weights * (1 - weights_sharded) * xp.where(fused_accumulation, 0.0, 1.0)
+    return apart * (rank_logits * activation_size + rank_head_parameters * weights)
+
+
 @of_loss("held_logits", "stack", "korthikanti2022")
-def stack_held_logits(rank_logits, logit_size, split_logit_size, tp):
-    """What the loss of one head holds when the backward pass starts: more where ranks have parts of the vocabulary."""
-    return rank_logits * xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+def stack_held_logits(rank_logits, logit_size, split_logit_size, tp, head_backward):
+    """What the loss of one head holds when the backward pass starts: more where ranks have parts of the vocabulary.
+
+    Or what its own backward pass holds, which comes next and is more for few tokens.
+    """
+    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    return xp.maximum(rank_logits * size, head_backward)
 
 
 @of_loss("forward_logits", "stack")
-def stack_forward_logits(rank_logits, forward_logit_size, stack_held_logits):
+def stack_forward_logits(rank_logits, forward_logit_size, logit_size, split_logit_size, tp):
     """What the loss of one head holds in the forward pass at most."""
-    return xp.where(forward_logit_size > 0, rank_logits * forward_logit_size, stack_held_logits)
+    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    return rank_logits * xp.where(forward_logit_size > 0, forward_logit_size, size)
 
 
 @of_loss("reserved_logits", "stack")
@@ -117,9 +142,9 @@ def stack_reserved_logits(rank_logits, logit_size, reserved_logit_size):
 
 
 @of_loss("held_logits", "chunked", "pytorch2025torchtune")
-def chunked_held_logits(rank_logits):
+def chunked_held_logits(rank_logits, head_backward):
     """What the loss of one head holds when the backward pass starts: 16 bits, log-softmax, gradients of one chunk."""
-    return rank_logits * (KEPT + BACKWARD_CHUNK / CHUNKS)
+    return xp.maximum(rank_logits * (KEPT + BACKWARD_CHUNK / CHUNKS), head_backward)
 
 
 @of_loss("forward_logits", "chunked", "pytorch2025torchtune")
