@@ -3,7 +3,7 @@
 | moment | beside weights and optimizer state |
 |---|---|
 | forward_end | activations in flight, logits as the loss computes them, 16-bit copies of weights that autocast caches |
-| loss_gradient | activations in flight, logits with their gradient |
+| loss_gradient | activations in flight, logits with their gradient, or gradients of the head if these are more |
 | layer_backward | activations in flight, one recomputed layer, buffers of its collectives; the logits are freed |
 | gradients_complete | all gradients, the layer whose backward pass comes last, activations of other microbatches |
 | optimizer_step | all gradients, temporaries of the optimizer; no activations |

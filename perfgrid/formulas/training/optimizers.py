@@ -16,7 +16,7 @@ NARROW = 2 * (1 + 4 / 256)  # of two moments in 8 bits with their scales
 NARROWEST = 2 * (1 / 2 + 4 / 128)  # in 4 bits
 FACTORED = 0.002  # one number for each row and column of a matrix
 ADAFACTOR = 84.0  # counted: squares, means, quotient, two norms, products and the addition, each a kernel of its own
-FUSED = ("fused_step_traffic", 0, 0)  # one kernel for each tensor
+FUSED = ("fused_step_traffic", "optimizer_step", "step_gradient_size")  # one kernel for each tensor
 QUANTISED = ("adamw_8bit", "lion_8bit", "rmsprop_8bit")
 PAGED = ("paged_adamw", "paged_adamw_8bit", "paged_lion", "paged_lion_8bit")
 
