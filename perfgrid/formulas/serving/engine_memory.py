@@ -93,7 +93,7 @@ def communicator_memory(communicator_size, tp, cp, ep, etp, pp):
 
 @formula(unit="byte", source="vllm2026memory")
 def engine_memory(weight_memory, workspace_memory, reserved_memory, communicator_memory, held_graph_memory):
-    """Without a cache: weights + workspace_memory + reserved_memory + communicator_memory + graphs."""
+    """Without a cache: weight_memory + workspace_memory + reserved_memory + communicator_memory + graph_memory."""
     return weight_memory + workspace_memory + reserved_memory + communicator_memory + held_graph_memory
 
 

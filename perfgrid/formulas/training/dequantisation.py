@@ -8,7 +8,7 @@ bits, though LLM.int8() multiplies in 8 bits in the forward pass.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import largest, only, total
+from perfgrid.formulas.axes import largest, largest_of_kinds, only, total
 
 BLOCK = 64  # weights with one scale
 DOUBLE_TRAFFIC = (1 + 4 + 4 + 4) / BLOCK  # bytes a weight for its scale: read, written, read and written
@@ -54,10 +54,13 @@ def dequantisation_time(
 
 
 @formula(unit="byte", source="dettmers2023qlora")
-def dequantised_matrix(dequantised, layer_gemms, joined_matrices, gemm_inputs, gemm_outputs, activation_size):
+def dequantised_matrix(
+    kind_layers, dequantised, layer_gemms, joined_matrices, gemm_inputs, gemm_outputs, activation_size
+):
     """The largest 16-bit matrix that a layer makes for a product, on one rank."""
     runs = xp.where(layer_gemms > 0, 1.0, 0.0)
-    return dequantised * activation_size * largest(runs * gemm_inputs * gemm_outputs / joined_matrices, "product")
+    matrix = largest(runs * gemm_inputs * gemm_outputs / joined_matrices, "product")
+    return dequantised * activation_size * largest_of_kinds(kind_layers, matrix)
 
 
 @formula(unit="byte", source="huggingface2026peft")
