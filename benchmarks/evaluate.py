@@ -14,6 +14,7 @@ import numpy as np
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.execution.lanes import processors
 from perfgrid.engine.execution.materialised import Kernel
+from perfgrid.engine.graph.rows import leaves
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import load_study
 
@@ -64,11 +65,12 @@ def equations_once(plan: Plan) -> int:
     return count
 
 
-def equations(evaluation: Evaluation, kernel: Kernel) -> int:
-    """Array operations of a materialised quantity with all that is fused into it, as JAX counts them."""
+def equations(evaluation: Evaluation, kernel: Kernel) -> list[str]:
+    """Array operations of a materialised quantity with all that is fused into it, as JAX names them."""
     with jax.enable_x64(evaluation.dtype == np.float64):
         shapes = [evaluation.input_shape(*i) for i in kernel.inputs]
-        return len(jax.make_jaxpr(lambda *given: kernel.values(given, kernel.shape))(*shapes).jaxpr.eqns)
+        made = jax.make_jaxpr(lambda *given: leaves(kernel.values(given, kernel.shape)))(*shapes)
+        return [equation.primitive.name for equation in made.jaxpr.eqns]
 
 
 def evaluate_all(evaluation: Evaluation, clock: Callable[[], float] = time.process_time) -> float:
@@ -152,7 +154,7 @@ def counts(plan: Plan, evaluation: Evaluation) -> dict:
         },
         "equations": {
             "once": equations_once(plan),
-            "on the grid": sum(equations(evaluation, k) for k in evaluation.kernels),
+            "on the grid": sum(len(equations(evaluation, k)) for k in evaluation.kernels),
         },
     }
 

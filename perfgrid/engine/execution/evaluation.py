@@ -16,11 +16,12 @@ from importlib.metadata import version
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from perfgrid.engine.cache import cache_folder
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.namespace import xp
+from perfgrid.engine.graph.rows import compiled_by_row
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Partition
 from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
@@ -127,7 +128,8 @@ class Evaluation:
         def result(*given: Any) -> Any:
             made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
             for current in fused:
-                found = jnp.asarray(plan.call(current, [made[a] for a in nodes[current].arguments]))
+                with compiled_by_row():
+                    found = xp.asarray(plan.call(current, [made[a] for a in nodes[current].arguments]))
                 if found.dtype != bool and found.dtype != dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {found.dtype} on a {dtype} grid; "

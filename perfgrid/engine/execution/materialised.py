@@ -19,6 +19,7 @@ from jax import lax
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.namespace import xp
+from perfgrid.engine.graph.rows import over_leaves, whole
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.tiles import TileKey, Tiles
 from perfgrid.engine.hashing import digest
@@ -78,7 +79,8 @@ class Kernel:
         found = self.result(*rows)
         if found.dtype not in (bool, self.dtype):
             raise PerfgridError(f"the {self.quantity.name} is {found.dtype} on a {self.dtype} grid")
-        return xp.broadcast_to(found, shape).astype(self.dtype)
+        wide = xp.broadcast_to(found, shape)
+        return over_leaves(lambda arrays: [array.astype(self.dtype) for array in arrays], wide)
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Call:
         """What is compiled: the values of what is kept, from arrays that they may overwrite and from the inputs."""
         if self.parts is None:
             (kernel,) = self.kernels
-            return [kernel.values(given, kernel.shape)]
+            return [whole(kernel.values(given, kernel.shape))]
         return lax.fori_loop(0, self.parts.count, lambda number, found: self._part(number, found, given), buffers)
 
     def _part(self, number: Any, buffers: list[Any], given: list[Any]) -> list[Any]:
@@ -146,12 +148,12 @@ class Call:
             at = [*starts, *(np.int32(0),) * (len(shape) - len(starts))]
             value = kernel.values(rows, shape, cut)
             if name in found:
-                found[name] = lax.dynamic_update_slice(found[name], value, at)
+                found[name] = lax.dynamic_update_slice(found[name], whole(value), at)
             if name in read and name in found:
                 found[name] = lax.optimization_barrier(found[name])
                 value = lax.dynamic_slice(found[name], at, shape)
             elif name in read:
-                value = lax.optimization_barrier(value)
+                value = over_leaves(lax.optimization_barrier, value)
             values[name] = value
         return [found[k.quantity.name] for k in self.kept]
 

@@ -17,6 +17,7 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError, nearest
 
 from .namespace import PLAIN, Ruled, xp
+from .rows import side_by_side
 
 _PRESENT: ContextVar[tuple[str, ...] | None] = ContextVar("present inner axes", default=None)
 
@@ -154,7 +155,7 @@ class InnerAxes:
             return _side_by_side(rank + position, values, full)
         raised = [v if np.shape(v) == s else xp.reshape(xp.asarray(v), s) for v, s in zip(values, shapes, strict=True)]
         wide = [v if v.shape == s else xp.broadcast_to(v, s) for v, s in zip(raised, full, strict=True)]
-        return xp.concatenate(wide, axis=position)
+        return side_by_side(wide, position)
 
     def total(self, value: Any, axis: str) -> Any:
         """Sum over the labels of an inner axis, kept with size 1; a value that does not vary counts once per label."""

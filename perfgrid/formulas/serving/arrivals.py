@@ -48,13 +48,17 @@ def prompt_servers(lockstep_ranks, random_routing):
     return xp.where(random_routing, 1.0, lockstep_ranks)
 
 
+def several_servers(load, servers):
+    """Wait in a queue with so many servers over that with one, r^(√(2(n + 1)) - 2)/n (Sakasegawa 1977)."""
+    return xp.exp(xp.log(xp.maximum(load, 1e-30)) * (xp.sqrt(2 * (servers + 1)) - 2)) / servers
+
+
 def prompt_queue(load, servers, time, second, third, fourth):
     """Mean, variance and third central moment of the wait of all requests in a queue with so many servers.
 
-    By Takács' recursion (Kleinrock 1975, section 5.7) with one; more of them wait less by r^(√(2(n + 1)) - 2)/n
-    (Sakasegawa 1977).
+    By Takács' recursion (Kleinrock 1975, section 5.7) with one.
     """
-    part = load / (1 - load) * load ** (xp.sqrt(2 * (servers + 1)) - 2) / servers
+    part = load / (1 - load) * several_servers(load, servers)
     mean = part * second / 2
     square = 2 * mean**2 + part * third / 3
     cube = part * (1.5 * second * square + third * mean + fourth / 4)

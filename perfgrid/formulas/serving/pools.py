@@ -22,7 +22,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import INNER, at, only, table
 
-from .arrivals import ARRIVALS
+from .arrivals import ARRIVALS, several_servers
 from .batching import NODES
 from .distributions import added, mixed, packed, unpacked
 
@@ -80,8 +80,8 @@ def spread_at(load, *tables):
 
 
 def shared(load, queues):
-    """Wait in one queue for n servers over that in a queue of each: u^(√(2(n + 1)) - 2)/n (Sakasegawa)."""
-    return xp.maximum(load, LOADS[0]) ** (xp.sqrt(2 * (queues + 1)) - 2) / queues
+    """Wait in one queue for all workers over that in a queue of each."""
+    return several_servers(xp.maximum(load, LOADS[0]), queues)
 
 
 def time_in_prefill(load, mean, own, queues):
