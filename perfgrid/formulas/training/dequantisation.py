@@ -11,9 +11,9 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import largest, largest_of_kinds, only, total
 
 BLOCK = 64  # weights with one scale
-DOUBLE_TRAFFIC = (1 + 4 + 4 + 4) / BLOCK  # bytes a weight for its scale: read, written, read and written
+SCALE_TRAFFIC = 1 / 4 + 3  # of a scale in 8 bits over its float32 bytes: read, written, read and written
 DOUBLE_KERNELS = 2
-FOUR_BITS = 0.5  # bytes
+FOUR_BITS = 1 / 8  # of float32
 
 
 @formula(unit="1", source="dettmers2023qlora")
@@ -23,9 +23,10 @@ def dequantised(frozen_matrix_size, trains_weights):
 
 
 @formula(unit="byte", source="dettmers2023qlora")
-def dequantisation_size(dequantised, frozen_matrix_size, quantised_scales, activation_size):
+def dequantisation_size(dequantised, frozen_matrix_size, quantised_scales, activation_size, float32_size):
     """Bytes per weight that are moved to bring a matrix into 16 bits: it is read as stored and written."""
-    return dequantised * (frozen_matrix_size + activation_size + xp.where(quantised_scales, DOUBLE_TRAFFIC, 0.0))
+    scales = xp.where(quantised_scales, SCALE_TRAFFIC / BLOCK, 0.0) * float32_size
+    return dequantised * (frozen_matrix_size + activation_size + scales)
 
 
 @formula(unit="byte", source="dettmers2023qlora")
@@ -64,9 +65,12 @@ def dequantised_matrix(
 
 
 @formula(unit="byte", source="huggingface2026peft")
-def replicated_scales_by_stage(dequantised, frozen_matrix_size, weights_sharded, shard, stage_matrix_parameters):
+def replicated_scales_by_stage(
+    dequantised, frozen_matrix_size, float32_size, weights_sharded, shard, stage_matrix_parameters
+):
     """Scales of 4-bit matrices on one device of each stage beside its shard of them, by stage: every rank has all."""
-    scales = xp.where(frozen_matrix_size < 1, xp.maximum(frozen_matrix_size - FOUR_BITS, 0.0), 0.0)
+    four = FOUR_BITS * float32_size
+    scales = xp.where(frozen_matrix_size < 2 * four, xp.maximum(frozen_matrix_size - four, 0.0), 0.0)
     return dequantised * weights_sharded * (1 - 1 / shard) * scales * stage_matrix_parameters
 
 

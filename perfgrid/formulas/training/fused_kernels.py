@@ -17,8 +17,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, only, table, total
 
 CHUNKS = 8.0  # of a chunked loss
-FORWARD_CHUNK, BACKWARD_CHUNK = 4.0, 8.0  # bytes per logit of a chunk: its float32 copy; two float32 gradients
-KEPT = 6.0  # bytes per logit that stay in a chunked loss: 16 bits, and the log-softmax in float32
+FORWARD_CHUNK, BACKWARD_CHUNK = 1.0, 2.0  # float32 tables of a chunk: a copy; two gradients
 
 FORMULAS = (
     *by_label(
@@ -141,16 +140,23 @@ def stack_reserved_logits(rank_logits, logit_size, reserved_logit_size):
     return rank_logits * xp.where(reserved_logit_size > 0, reserved_logit_size - logit_size, 0.0)
 
 
+@formula(unit="byte", source="pytorch2025torchtune")
+def chunked_logit_size(activation_size, float32_size):
+    """Bytes per logit that stay in a chunked loss: 16 bits, and the log-softmax in float32."""
+    return activation_size + float32_size
+
+
 @of_loss("held_logits", "chunked", "pytorch2025torchtune")
-def chunked_held_logits(rank_logits, head_backward):
-    """What the loss of one head holds when the backward pass starts: 16 bits, log-softmax, gradients of one chunk."""
-    return xp.maximum(rank_logits * (KEPT + BACKWARD_CHUNK / CHUNKS), head_backward)
+def chunked_held_logits(rank_logits, chunked_logit_size, float32_size, head_backward):
+    """What the loss of one head holds when the backward pass starts: what stays, and gradients of one chunk."""
+    size = chunked_logit_size + BACKWARD_CHUNK / CHUNKS * float32_size
+    return xp.maximum(rank_logits * size, head_backward)
 
 
 @of_loss("forward_logits", "chunked", "pytorch2025torchtune")
-def chunked_forward_logits(rank_logits):
-    """What the loss of one head holds in the forward pass at most: 16 bits, log-softmax, copy of one chunk."""
-    return rank_logits * (KEPT + FORWARD_CHUNK / CHUNKS)
+def chunked_forward_logits(rank_logits, chunked_logit_size, float32_size):
+    """What the loss of one head holds in the forward pass at most: what stays, and a copy of one chunk."""
+    return rank_logits * (chunked_logit_size + FORWARD_CHUNK / CHUNKS * float32_size)
 
 
 @formula(unit="1", source="linkedin2024liger")

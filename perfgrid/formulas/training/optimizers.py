@@ -24,6 +24,7 @@ FORMULAS = by_label(
     "optimizer",
     {
         "optimizer_moments": ("byte", "dettmers2022optimizers", "Bytes of moments per trained parameter."),
+        "table_moments": ("byte", "huggingface2026trainer", "Bytes of moments per trained parameter of an embedding."),
         "step_traffic": ("byte", "dettmers2022optimizers", "Memory traffic per parameter of one optimizer step."),
         "step_scope": ("1", "pytorch2026adam", "What an optimizer step works on at once: a code of optimizer_step."),
         "step_copy_size": ("byte", "pytorch2026adam", "Temporary bytes per parameter that a step works on at once."),
@@ -35,21 +36,21 @@ FORMULAS = by_label(
         "paging_time": ("s", "dettmers2023qlora", "Time of one step in which pages of moments move."),
     },
     {
-        "adamw": ("moment_size", "optimizer_traffic", "optimizer_step", "optimizer_copy_size", 0, 0, 0),
-        "fused_adamw": ("moment_size", *FUSED, 0, 0, 0),
-        "paged_adamw": (WIDE, *FUSED, WIDE, 0, None),
-        "adamw_8bit": (NARROW, *FUSED, 0, None, 0),
-        "paged_adamw_8bit": (NARROW, *FUSED, NARROW, 0, None),
-        "ao_adamw_8bit": (NARROW, *FUSED, 0, 0, 0),
-        "ao_adamw_4bit": (NARROWEST, *FUSED, 0, 0, 0),
-        "adafactor": (FACTORED, ADAFACTOR, TENSOR, 4, 0, 0, 0),
-        ("lion", "rmsprop_32bit"): (WIDE / 2, *FUSED, 0, 0, 0),
-        "paged_lion": (WIDE / 2, *FUSED, WIDE / 2, 0, None),
-        "lion_8bit": (NARROW / 2, *FUSED, 0, None, 0),
-        "paged_lion_8bit": (NARROW / 2, *FUSED, NARROW / 2, 0, None),
-        "rmsprop_8bit": (NARROW / 2, *FUSED, 0, None, 0),
-        ("rmsprop", "adagrad", "momentum"): ("one_moment_size", *FUSED, 0, 0, 0),
-        "sgd": (0, *FUSED, 0, 0, 0),
+        "adamw": ("moment_size", "moment_size", "optimizer_traffic", "optimizer_step", "optimizer_copy_size", 0, 0, 0),
+        "fused_adamw": ("moment_size", "moment_size", *FUSED, 0, 0, 0),
+        "paged_adamw": (WIDE, WIDE, *FUSED, WIDE, 0, None),
+        "adamw_8bit": (NARROW, WIDE, *FUSED, 0, None, 0),
+        "paged_adamw_8bit": (NARROW, WIDE, *FUSED, NARROW, 0, None),
+        "ao_adamw_8bit": (NARROW, NARROW, *FUSED, 0, 0, 0),
+        "ao_adamw_4bit": (NARROWEST, NARROWEST, *FUSED, 0, 0, 0),
+        "adafactor": (FACTORED, FACTORED, ADAFACTOR, TENSOR, 4, 0, 0, 0),
+        ("lion", "rmsprop_32bit"): (WIDE / 2, WIDE / 2, *FUSED, 0, 0, 0),
+        "paged_lion": (WIDE / 2, WIDE / 2, *FUSED, WIDE / 2, 0, None),
+        "lion_8bit": (NARROW / 2, WIDE / 2, *FUSED, 0, None, 0),
+        "paged_lion_8bit": (NARROW / 2, WIDE / 2, *FUSED, NARROW / 2, 0, None),
+        "rmsprop_8bit": (NARROW / 2, WIDE / 2, *FUSED, 0, None, 0),
+        ("rmsprop", "adagrad", "momentum"): ("one_moment_size", "one_moment_size", *FUSED, 0, 0, 0),
+        "sgd": (0, 0, *FUSED, 0, 0, 0),
     },
 )
 
@@ -83,12 +84,18 @@ def fused_step_traffic(gradient_size, weight_size, state_size, master_size):
 
 @alternative(of="wide_tables_by_stage", by="optimizer", label=QUANTISED, unit="byte", source="huggingface2026trainer")
 def LABEL_wide_tables_by_stage(
-    LABEL_optimizer_moments, embeddings_by_stage, rank_embedding_parameters, weight_copies, trains_weights, shard, zero
+    LABEL_table_moments,
+    LABEL_optimizer_moments,
+    embeddings_by_stage,
+    rank_embedding_parameters,
+    weight_copies,
+    trains_weights,
+    shard,
+    zero,
 ):
     """Float32 moments of the embedding on one device of each stage beside what it has as all weights, by stage."""
-    moments = xp.where(LABEL_optimizer_moments > NARROW / 2, WIDE, WIDE / 2) - LABEL_optimizer_moments
     held = weight_copies * embeddings_by_stage * rank_embedding_parameters / xp.where(zero >= 1, shard, 1.0)
-    return trains_weights * moments * held
+    return trains_weights * (LABEL_table_moments - LABEL_optimizer_moments) * held
 
 
 @alternative(of="paging_time", by="optimizer", label=PAGED, unit="s", source="dettmers2023qlora")
