@@ -11,7 +11,7 @@ from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.grid.replay import index_of
 from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.serving.shares import QUANTITIES, request_parts
+from perfgrid.formulas.serving.shares import OF_REPLICA, replica_parts
 from perfgrid.study.study import Study
 
 WORDS = {
@@ -53,13 +53,13 @@ def shares(study: Study, points: Sequence[tuple[int, ...]]) -> list[list[tuple[s
     if study.file.workload not in ("training", "inference") or not points:
         return []
     training = study.file.workload == "training"
-    wanted = BREAKDOWN if training else QUANTITIES
+    wanted = BREAKDOWN if training else OF_REPLICA
     plan = points_plan(study.registry, study.space, list(np.transpose(points)), wanted, study.file.choices)
     values = Evaluation(plan, "float64").collect()
     found = []
     for row in range(len(points)):
         here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}
-        parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else request_parts(here)
+        parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else replica_parts(here)
         total = sum(parts.values()) or np.inf
         found.append(sorted(((WORDS[name], value / total) for name, value in parts.items()), key=lambda part: -part[1]))
     return found

@@ -338,3 +338,9 @@ def _number(values: Mapping[str, Any], name: str) -> float:
 def powers(largest: int) -> list[int]:
     """Powers of two up to a number."""
     return [2**i for i in range(max(1, largest).bit_length())]
+
+
+def in_quarters(largest: int) -> list[int]:
+    """Powers of two up to a number, and from 8 on three numbers between each and the next."""
+    found = {power + part * power // 4 for power in powers(largest) for part in (range(4) if power >= 8 else (0,))}
+    return sorted(number for number in found if number <= largest)

@@ -14,13 +14,14 @@ from perfgrid.engine.errors import PerfgridError
 from .answer import answered
 from .budgets import budget_axis
 from .origins import Origin, of_all, origin
-from .question import SCALED, format_of, plain, powers, question, stated
+from .question import SCALED, format_of, in_quarters, plain, question, stated
 from .search import BUDGET, STAGES
 from .stacks import check_serves, engine_named
 
 COST = "cost_per_million_output_tokens"
 LATENCY = "request_latency"
-NEARLY_EQUAL = 0.01  # of the objective: less than the error of any prediction
+FIRST = "time_to_first_token"
+NEARLY_EQUAL = 0.02  # of the objective: less than the error of any prediction
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
@@ -50,6 +51,8 @@ OUTPUTS = (
 )
 STATISTICS = ("p50", "p90", "p99")
 SPREAD = ("time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency")  # of these
+PERCENTILES = tuple(f"{name}_{percentile}" for name in SPREAD for percentile in STATISTICS)
+ALIKE = "all prompts have the same length, and so have all answers"
 PROMPT, OUTPUT = 1000, 500  # tokens, if none are stated
 PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
@@ -179,15 +182,10 @@ def serve(
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
     if requests is not None and clients is None:
         raise PerfgridError("a number of requests needs the number of clients that ask them")
-    if statistic not in ("mean", *STATISTICS):
-        raise PerfgridError(f"limits are for mean, p50, p90 or p99, found {statistic!r:.40}")
+    check_statistic(statistic, ttft, tpot)
     arriving = rate is not None or clients is not None
     if statistic != "mean" and not arriving:
         raise PerfgridError(f"{statistic} of requests needs their rate or the number of clients")
-    if statistic != "mean" and ttft is None and tpot is None:
-        raise PerfgridError(
-            f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
-        )
     asked = question(
         *(model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology),
         *(engine_named(engine, software), catalog, price, "inference"),
@@ -212,13 +210,13 @@ def serve(
     else:
         parameters |= {"batch_rule": "concurrency", "largest_load": load, "launched_for_batch": True}
     parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
-    varied = _variations(variation, arriving)
+    varied = variations(variation, arriving)
     parameters |= varied
     systems = asked.systems
     systems["zip"]["precision"] = products
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
-        axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
+        axes["batch"] = in_quarters(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     budgets, condition = budget_axis(asked, arriving)
     axes |= {} if budgets is None else {BUDGET: budgets}
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
@@ -230,11 +228,10 @@ def serve(
     kept_within = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
     of = f"{statistic} of " if statistic != "mean" else ""
     words += [f"{of}{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in kept_within.items()]
-    percentiles = [f"{name}_{percentile}" for name in SPREAD for percentile in STATISTICS]
     content = {
         "title": f"Serving of {asked.heading}",
         "workload": "inference",
-        "outputs": asked.outputs(decisive, *OUTPUTS, *(percentiles if arriving else ())),
+        "outputs": asked.outputs(decisive, *OUTPUTS, *(PERCENTILES if arriving else ())),
         "dtype": "float64",
         **({} if condition is None else {"where": condition}),
         "axes": axes,
@@ -242,7 +239,7 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
-            "ties": [STAGES, *([LATENCY] if decisive != LATENCY else [])],
+            "ties": [STAGES, FIRST if clients is not None else LATENCY],
             "within": NEARLY_EQUAL,
         },
     }
@@ -252,7 +249,7 @@ def serve(
     )
     assumed = lengths | ({"precision": formats} if precision is None else {})
     if arriving and variation is None:
-        assumed["variation"] = "all prompts have the same length, and so have all answers"
+        assumed["variation"] = ALIKE
     if clients is not None and requests is None:
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
@@ -291,6 +288,16 @@ def load_of(largest_load: float | str | None, clients: object) -> float:
     return float(load)
 
 
+def check_statistic(statistic: str, ttft: float | str | None, tpot: float | str | None) -> None:
+    """PerfgridError unless limits are stated for this statistic, or it is the mean."""
+    if statistic not in ("mean", *STATISTICS):
+        raise PerfgridError(f"limits are for mean, p50, p90 or p99, found {statistic!r:.40}")
+    if statistic != "mean" and ttft is None and tpot is None:
+        raise PerfgridError(
+            f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
+        )
+
+
 def headroom_of(headroom: float | str | None) -> float:
     """The part of the memory that a question keeps free. PerfgridError for one that is not from 0 to below 1."""
     if headroom is None:
@@ -309,7 +316,7 @@ def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int],
     return lengths, assumed
 
 
-def _variations(variation: float | str | Sequence[float | str] | None, arriving: bool) -> dict[str, Any]:
+def variations(variation: float | str | Sequence[float | str] | None, arriving: bool) -> dict[str, Any]:
     """The workload parameters of lengths that vary; empty where none is stated. PerfgridError for illegal ones."""
     if variation is None:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from pathlib import Path
@@ -21,15 +21,29 @@ from perfgrid.study.study import Study
 from .amounts import taken_of_model
 from .entries import separated
 from .question import Question, format_of, question, stated
-from .serve import COST, KEPT_FREE, PER_DEVICE, SPARE, headroom_of, lengths_of, load_of
+from .serve import (
+    ALIKE,
+    COST,
+    KEPT_FREE,
+    PER_DEVICE,
+    SPARE,
+    STATISTICS,
+    check_statistic,
+    headroom_of,
+    lengths_of,
+    load_of,
+    variations,
+)
 from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 COUNTED = (*DEGREES, "dp", "workers", "batch")
 SEARCHED = "auto"
+LIMITED = ("time_to_first_token", "time_per_output_token")
 OUTPUTS = (
     *(PER_DEVICE, "time_to_first_token", "time_per_output_token", COST, "prefill_pool_load", "decode_pool_load"),
     *("devices", "output_tokens_per_second", "served_rate", "running_batch", "request_latency", "cache_transfer_time"),
+    *(f"{name}_{percentile}" for name in LIMITED for percentile in STATISTICS),
 )
 FEW, STEP = 16, 8  # devices up to which pools of every size are tried; above, those of whole nodes
 SEVERAL = 64  # sizes that are tried of a pool one after the other; beyond, each twice the one before
@@ -67,6 +81,8 @@ def serve_pools(
     largest_load: float | str | None = None,
     software: str | None = None,
     headroom: float | str | None = None,
+    statistic: str = "mean",
+    variation: float | str | Sequence[float | str] | None = None,
 ) -> Pair:
     """The best pair of pools of together at most so many devices, for a rate of requests or a number of clients.
 
@@ -95,13 +111,16 @@ def serve_pools(
     check_serves(asked)
     decisive, least = asked.objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
+    check_statistic(statistic, ttft, tpot)
+    varied = variations(variation, True)
     asking: dict[str, Any] = {"batch_rule": "clients", "batch": clients}
     if rate is not None:
         asking = {"batch_rule": "rate", "request_rate": rate, "largest_load": load}
+    kept = [f"{name}_{statistic}" for name in LIMITED] if statistic != "mean" else []
     content: dict[str, Any] = {
         "title": f"Serving of {asked.heading} in two pools",
         "workload": "pools",
-        "outputs": asked.outputs(decisive, *OUTPUTS),
+        "outputs": asked.outputs(decisive, *kept, *OUTPUTS),
         "dtype": "float64",
         "where": f"prefill_devices + decode_devices <= {devices}",
         "axes": {"model": [asked.model.name]},
@@ -109,6 +128,8 @@ def serve_pools(
         | asked.stored(precision)
         | ({"headroom": free} if free else {})
         | {name: value for name, value in limits.items() if value is not None}
+        | ({"limit_statistic": statistic} if statistic != "mean" else {})
+        | varied
         | asking,
     }
     for pool, own in own_pools.items():
@@ -124,9 +145,19 @@ def serve_pools(
     taken = asked.assumptions | lengths | ({"precision": formats} if precision is None else {})
     taken |= {"largest-load": SPARE} if rate is not None and largest_load is None else {}
     taken |= {"headroom": KEPT_FREE} if headroom is None else {}
+    taken |= {"variation": ALIKE} if variation is None else {}
     taken |= taken_of_model("inference", False, content["workload_parameters"])
     limited = {"largest_load": load} if rate is not None else {}
-    limited |= {"headroom": free, "ttft": ttft, "tpot": tpot, "rate": rate, "clients": clients, "precision": precision}
+    limited |= {
+        "statistic": statistic,
+        "variation": variation,
+        "headroom": free,
+        "ttft": ttft,
+        "tpot": tpot,
+        "rate": rate,
+        "clients": clients,
+        "precision": precision,
+    }
     values = {"prompt": prompt, "output": output, "prefill": prefill, "decode": decode} | limited
     units = {name: str(winner[name].attrs.get("units", "1")) for name in study.outputs if name in winner}
     about = {

@@ -92,13 +92,13 @@ def serve_command(
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
         stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
-        stated["variation"] = variation
-        stated["statistic"] = None if statistic == "mean" else statistic
         return _pools(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
             | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate}
             | {
+                "statistic": statistic,
+                "variation": variation,
                 "largest_load": largest_load,
                 "headroom": headroom,
                 "clients": clients,
@@ -138,7 +138,7 @@ def serve_command(
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool, launcher: Launcher | None) -> None:
     """Find and print the best pair of pools."""
-    if refused := [name for name in ("price", "csv", "save", "requests", "variation", "statistic") if name in stated]:
+    if refused := [name for name in ("price", "csv", "save", "requests") if name in stated]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),

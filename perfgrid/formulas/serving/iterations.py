@@ -18,6 +18,7 @@ from .admission import came_together
 from .batching import NODES, ONE_BATCH, QUEUED, REPLACED, STARTED
 from .latency import in_pass
 from .lockstep import most_prompts
+from .requests import ROUNDING
 
 RATE_STEPS = 5  # of the search for a rate
 FEWEST = 1e-6  # prompts of an iteration: of so few no two meet
@@ -60,14 +61,13 @@ def whole_prompts(prefill_chunk_tokens, cp, computed_prompt_tokens, chunked_prom
     return xp.maximum(xp.where(chunked_prompts, room, xp.floor(room * (1 + 1e-6))), 1.0)
 
 
-@formula(unit="1", source="agrawal2024sarathi")
+@formula(unit="1", source="agrawal2024sarathi, yu2022orca")
 def prompt_bound_batch(
     decode_steps,
     prefill_chunk_tokens,
     cp,
     computed_prompt_tokens,
     chunked_prompts,
-    whole_prompts,
     pp,
     dp,
     prompts_beside_steps,
@@ -75,12 +75,14 @@ def prompt_bound_batch(
 ):
     """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group.
 
-    Not more than n times the whole prompts of an iteration where they are not cut.
+    Of prompts that are not cut as many as k whole ones in each iteration keep running, k·n, or as leave room for k + 1.
     """
     room = prefill_chunk_tokens * cp
-    whole = xp.where(chunked_prompts, UNBOUND, whole_prompts)
-    most = decode_steps * pp * xp.minimum(room / (computed_prompt_tokens + decode_steps * step_tokens), whole)
-    return dp * xp.where(prompts_beside_steps > 0, xp.maximum(most, 1.0), UNBOUND)
+    prompts = room / (computed_prompt_tokens + decode_steps * step_tokens)
+    whole = xp.floor(prompts)
+    beside = (room * (1 - 2 * ROUNDING) - (whole + 1) * computed_prompt_tokens) / step_tokens
+    most = xp.where(chunked_prompts, decode_steps * prompts, xp.maximum(decode_steps * whole, beside))
+    return dp * xp.where(prompts_beside_steps > 0, xp.maximum(pp * most, 1.0), UNBOUND)
 
 
 # ---- prompts that come to it ----------------------------------------------------------------------------------------
