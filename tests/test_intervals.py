@@ -119,14 +119,26 @@ def test_what_a_study_states_is_known():
 
 
 def test_what_follows_from_no_step_has_the_scatter_of_none(at):
-    """Memory is known as far as its assumptions are, what a study or a data sheet states is known."""
+    """What a study or a data sheet states is known."""
     study = Study.make(**{**DESIGN, "outputs": ["step_time", "memory_per_device", "tokens_per_second"]})
     assert interval(study, at, "tokens_per_second").scatter == interval(study, at).scatter > 0
-    memory = interval(study, at, "memory_per_device")
-    assert memory.scatter == 0.0
-    assert 1.0 < memory.high / memory.low < 1.2  # reserved_memory alone is an estimate
     stated = interval(study, at, "global_batch")
     assert stated.low == stated.value == stated.high == 64
+
+
+def test_memory_deviates_as_records_of_its_stack_do_and_at_least_as_its_assumptions(at):
+    """The error of the records holds all assumptions: it joins only what these leave, not above them."""
+    study = Study.make(**{**DESIGN, "outputs": ["memory_per_device"]})
+    known = interval(study, at, "memory_per_device")
+    error: Any = load_catalog().entry("software", "nemo").values["memory_error"]
+    assert log(known.high / known.value) == pytest.approx(CENTRAL_90 * error)
+    assert 0 < log(known.value / known.low) <= CENTRAL_90 * error
+    assert 0 < known.scatter < error
+    sure = load_catalog().with_values({"software.nemo.memory_error": 0.001})
+    study = Study.make(sure, **{**DESIGN, "outputs": ["memory_per_device"]})
+    plain = interval(study, at, "memory_per_device")
+    assert plain.scatter == 0.0
+    assert 1.0 < plain.high / plain.low < 1.2  # reserved_memory alone is an estimate
 
 
 def test_passes_of_serving_scatter_as_steps_do():

@@ -147,7 +147,7 @@ def test_of_equal_costs_the_fastest_is_best_at_every_door(tmp_path, capsys):
     one = pg.serve("llama-3.1-70b", DEVICE, int(both["size"].item()), ttft="100ms", **asked)
     assert both["parallelism"].item() == one["parallelism"].item()
     assert both["request_latency"].item() == one["request_latency"].item()
-    decides = "within 1% the fewest pipeline stages, then the lowest time per request"
+    decides = "within 2% the fewest pipeline stages, then the lowest time per request"
     assert f"Best: lowest cost of 1 M output tokens; {decides}" in screen(both).replace("\n", " ")
     save_study(both, tmp_path / "s.toml")
     study = pg.load_study(tmp_path / "s.toml")
@@ -184,7 +184,7 @@ def test_stacks_that_nothing_tells_apart_are_said(tmp_path):
     own.write_text('[software.vllm-fork]\nextends = "vllm"\ntitle = "A fork"\nfront_end_time = "5 ms"\n')
     asked = {"software": "vllm-fork", "catalog": [own]}
     forked = pg.serve(MODEL, DEVICE, 1, **asked)
-    (note,) = forked.attrs["notes"]
+    (note,) = (note for note in forked.attrs["notes"] if "would give" in note)
     assert note == "vllm would give the same: no difference is modelled in this question"
     assert f"Note: {note}" in screen(forked)
     plain = pg.serve(MODEL, DEVICE, 1, software="vllm")

@@ -42,6 +42,9 @@ EXPERTS = "experts"  # the quantity that is above zero for mixtures
 EXPERT_SCATTER = "expert_error"  # at least so much for mixtures of experts
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
+MEMORY_SCATTER = "memory_error"  # of the memory of training steps, with all assumptions
+MEMORY = ("memory_per_device", "allocator_memory", "memory_utilization")  # what deviates by it
+MOMENTS = "memory_by_moment"  # what the memory of training steps follows from
 STEPS = (STEP, "pass_time")  # of training and of serving: what these deviate about, with all that follows
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
@@ -80,7 +83,8 @@ def intervals(
 
     ``formulas`` are the user's own with which a result was made. Of a result the ranges are those of the built-in
     catalog. What records show beyond the assumptions concerns steps:
-    it joins outputs that follow from one, or from a pass of serving; of others (memory) only the assumptions are known.
+    it joins outputs that follow from one, or from a pass of serving. The memory of a training step deviates as records
+    of its kind of stack do, at least as its assumptions say; of others only the assumptions are known.
     Raises PerfgridError for an output without derivatives.
     """
     if not points:
@@ -104,6 +108,7 @@ def intervals(
     told = {*read, *space.label_quantities(), *({EXPERTS} & set(space.names()))}
     designs = _designs(space, told)  # a label with one value is no leaf, but is compared
     timed = any(name in plan.graph.nodes for name in STEPS)
+    held = output in MEMORY and MOMENTS in plan.graph.nodes
     found = []
     given = {name: space.along(name) for name in dict.fromkeys((*slopes, *stepped))}
     for i, of_point in enumerate(entries):
@@ -127,6 +132,8 @@ def intervals(
         )
         if timed and designs[i].get(EXPERTS):
             scatter = max(scatter, _scatter(catalog, space, of_point, EXPERT_SCATTER, i))
+        if held:
+            scatter = _beyond(_scatter(catalog, space, of_point, MEMORY_SCATTER, i), ends, correlations)
         at = float(value[i])
         limits = _ends(at, ends, correlations, scatter)
         found.append(Interval(at, *limits, names, ends, correlations, scatter, shared, scaled, designs[i]))
@@ -141,7 +148,7 @@ def intervals(
 
 
 def has_interval(what: Study | xr.Dataset, output: str, formulas: Iterable[Callable[..., Any]] = ()) -> bool:
-    """Whether records of training say how far an output may be off: a number that follows from the time of a step.
+    """Whether records of training say how far an output may be off: its memory, or what the time of a step decides.
 
     Of serving no interval is known to hold (docs/accuracy.md). PerfgridError for an unknown quantity.
     """
@@ -151,7 +158,8 @@ def has_interval(what: Study | xr.Dataset, output: str, formulas: Iterable[Calla
     labels = setting.space.label_quantities()
     nodes = resolve(setting.registry, (output,), setting.space.names(), setting.choices, labels).nodes
     found = nodes.get(output)
-    return found is not None and STEP in nodes and not found.flags and found.constraint is None
+    known = STEP in nodes or (output in MEMORY and MOMENTS in nodes)
+    return found is not None and known and not found.flags and found.constraint is None
 
 
 def widened(known: Interval, assumption: Assumption, low: float, high: float) -> Interval:
@@ -315,6 +323,11 @@ def _scatter(catalog: Catalog, space: Space, entries: Mapping[str, str], name: s
     entry = catalog.tables["software"].get(entries.get("software", ""))
     value = entry.values.get(name) if entry is not None else None
     return float(value) if isinstance(value, float) else catalog.variables[name].default_at()
+
+
+def _beyond(whole: float, shifts: np.ndarray, correlations: np.ndarray) -> float:
+    """What is left of a deviation beside that of the assumptions above a prediction; 0 where these explain more."""
+    return float(np.sqrt(max(whole**2 - float(deviation(shifts, correlations, 1)) ** 2, 0.0)))
 
 
 def _correlations(catalog: Catalog, names: Sequence[Assumption]) -> np.ndarray:

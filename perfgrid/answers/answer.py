@@ -16,7 +16,7 @@ from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.prediction_intervals import Interval, has_interval, intervals, tie_margin
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
-from perfgrid.printing.answer import FEWER, FRONT, LABEL, NEAR, Answer, layout_text, words
+from perfgrid.printing.answer import FEWER, FRONT, LABEL, NEAR, UNSURE, Answer, layout_text, words
 from perfgrid.study.file import CLUSTER_SIZE, LAYOUT, ties_of
 from perfgrid.study.ledger import Origin, ledger
 from perfgrid.study.study import Study, build_study
@@ -91,7 +91,7 @@ def answered(
             found |= _frontier(study, edges, (objective, against), placed)
         if not has_interval(study, objective):
             del found[f"{objective}_interval"]
-    found |= _excluded(list(of.values()), placed)
+    found |= _excluded(list(of.values()), placed) | _unsure(list(of.values()), objective, placed)
     if lacking := [system for system in labels[SYSTEM] if short_of_devices(of, system)]:
         sizes = [size for i in range(DOUBLINGS) if (size := max(asked.sizes) * 2 ** (i + 1)) <= LARGEST_COUNT]
         fits = devices_that_fit(asked, content, objective, least, lacking, sizes)
@@ -241,6 +241,24 @@ def _frontier(
     here = np.full((len(edges), max(map(len, edges))), -1)
     here[np.arange(here.shape[1]) < np.array([len(edge) for edge in edges])[:, None]] = np.arange(len(points))
     return _values(study, points, here, quantities, placed, FRONT)
+
+
+def _unsure(of: Sequence[Group], objective: str, placed: Callable[..., Any]) -> dict[str, Any]:
+    """The best design of every group that fits only without what is kept free, where one is worth it."""
+    found = [group.unsure() for group in of]
+    if not any(found):
+        return {}
+    words = ["" if one is None else ", ".join(f"{a} {v}" for a, v in one.labels.items()) for one in found]
+    unit = of[0].grid[objective].attrs.get("units", "1")
+    reached, used, whole = (
+        [np.nan if one is None else getattr(one, name) for one in found] for name in ("objective", "value", "limit")
+    )
+    return {
+        UNSURE: placed(words, long_name="the best design that fits only if nothing is kept free of the memory"),
+        f"{UNSURE}_objective": placed(reached, long_name=f"its {objective}", units=unit),
+        f"{UNSURE}_use": placed(used, long_name="its memory on a device", units="byte"),
+        f"{UNSURE}_limit": placed(whole, long_name="what a device has of it", units="byte"),
+    }
 
 
 def _excluded(of: Sequence[Group], placed: Callable[..., Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ WHOLE = 2**24  # points up to which the grid of a question is evaluated in NumPy
 SYSTEM = "system"
 BUDGET = "token_budget"  # axis of the prompt tokens of an iteration, the engine's default first
 MEMORY, NO_BATCH = "fits_memory", "batch_can_be_chosen"  # constraints that fewer prompt tokens may help to keep
+WHOLE_MEMORY = {"usable_memory": "hbm_capacity", "memory_ceiling": "memory_limit"}  # what a part is kept free of
+WORTH = 0.01  # of the objective: a smaller gain is less than the error of any prediction
 ROUNDING = 1e-6  # relative difference of values that are called equal
 NEARLY = 1.1  # memory over that of a device: of what a smaller workspace may make room for
 STAGES = "pp"
@@ -205,6 +207,20 @@ class Group:
             value, limit = map(self.spread, self.limits[name])
             yield self._miss(name, int(near[np.argmin(value[near] - limit[near])]))
 
+    def unsure(self) -> Miss | None:
+        """The best design that fits if nothing is kept free of the memory, and is worth more than the chosen one."""
+        used, limit = self.limits.get(MEMORY, ("", ""))
+        if limit not in WHOLE_MEMORY:
+            return None
+        value, whole = self.spread(used), self.spread(WHOLE_MEMORY[limit])
+        best = self.score[self.possible].min(initial=np.inf)
+        worth = best - WORTH * abs(best) if np.isfinite(best) else best
+        for _, near in self.chosen.near([MEMORY]):
+            if len(near := near[(value[near] <= whole[near]) & (self.score[near] < worth)]):
+                design = int(near[np.argmin(self.score[near])])
+                return replace(self._miss(MEMORY, design), limit=float(whole[design]))
+        return None
+
     def _miss(self, name: str, design: int) -> Miss:
         block, first, place = self._placed(design)
         here, sign = np.unravel_index(place, block.shape), 1 if self.least else -1
@@ -236,8 +252,9 @@ def groups(
     """
     sides = limits_of(study)
     ties = ties_of(study.file.best, objective)
+    whole = [WHOLE_MEMORY[limit] for _, limit in sides.values() if limit in WHOLE_MEMORY]
     wanted = dict.fromkeys(
-        (objective, against or objective, *ties.by, *(side for pair in sides.values() for side in pair))
+        (objective, against or objective, *ties.by, *(side for pair in sides.values() for side in pair), *whole)
     )
     shown = {name for axis in study.space.axes for name in axis.shown}
     evaluation = Evaluated(asking(study, [name for name in wanted if name not in shown]), fleet)

@@ -13,6 +13,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
 from .budgets import budget_axis
+from .headroom import HEADROOM, KEPT_FREE, headroom_of
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, in_quarters, plain, question, stated
 from .search import BUDGET, STAGES
@@ -58,8 +59,6 @@ PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
 LARGEST_LOAD = 0.9  # of a recommended design: near its capacity a few percent decide whether a queue grows without end
-HEADROOM = 0.02  # of a device: 18 of 19 caches in public logs are predicted at most so much too large
-KEPT_FREE = f"{HEADROOM:.0%} of the memory stays free of what the engine may use"
 SPARE = f"a design is loaded to {LARGEST_LOAD:.0%} of its capacity at most"
 MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
 
@@ -296,16 +295,6 @@ def check_statistic(statistic: str, ttft: float | str | None, tpot: float | str 
         raise PerfgridError(
             f"{statistic} says what keeps a limit: state one of the first token (ttft) or a token (tpot)"
         )
-
-
-def headroom_of(headroom: float | str | None) -> float:
-    """The part of the memory that a question keeps free. PerfgridError for one that is not from 0 to below 1."""
-    if headroom is None:
-        return HEADROOM
-    free = stated(headroom, "headroom", "headroom")
-    if isinstance(free, bool) or not isinstance(free, int | float) or not 0 <= free < 1:
-        raise PerfgridError(f"a headroom is a number from 0 to below 1, found {headroom!r:.40}")
-    return float(free)
 
 
 def lengths_of(prompt: int | None, output: int | None) -> tuple[tuple[int, int], dict[str, str]]:

@@ -20,20 +20,9 @@ from perfgrid.study.study import Study
 
 from .amounts import taken_of_model
 from .entries import separated
+from .headroom import KEPT_FREE, headroom_of
 from .question import Question, format_of, question, stated
-from .serve import (
-    ALIKE,
-    COST,
-    KEPT_FREE,
-    PER_DEVICE,
-    SPARE,
-    STATISTICS,
-    check_statistic,
-    headroom_of,
-    lengths_of,
-    load_of,
-    variations,
-)
+from .serve import ALIKE, COST, PER_DEVICE, SPARE, STATISTICS, check_statistic, lengths_of, load_of, variations
 from .stacks import check_serves, engine_named
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp")

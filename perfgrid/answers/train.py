@@ -14,6 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.hardware.device import FORMATS
 
 from .answer import answered
+from .headroom import kept_free, of_devices
 from .origins import Origin, of_all, origin
 from .question import SCALED, format_of, plain, question, rounded, stated
 
@@ -59,6 +60,7 @@ def train(
     budget: float | str | None = None,
     price: float | str | Sequence[float | str] | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
+    headroom: float | str | None = None,
 ) -> xr.Dataset:
     """The best design to train a model, for every device and number of devices.
 
@@ -92,12 +94,16 @@ def train(
         are owned.
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
+    headroom
+        Part of the device memory that stays free. Default: what records of the software's kind ask for, so that a
+        design fits with 90 % probability (``python -m tools.validation.memory_errors``).
 
     Returns
     -------
     xarray.Dataset
         On (system, devices): the quantities of the best design with units, its labels, the interval of its step time,
-        what bounds it, other designs within the model's error, and what excludes the rest.
+        what bounds it, other designs within the model's error, what excludes the rest, and the best design that fits
+        only without the headroom.
 
     Raises
     ------
@@ -122,7 +128,9 @@ def train(
         "lora_rank": origin("--lora", lora or None, "all weights are trained"),
     }
     origins |= {name: ("stated", "--precision") for name in scaled}
+    origins["headroom"] = origin("--headroom", headroom, "by the memory_error of the software")
     asked = question(model, on, devices, topology, software, catalog, price)
+    free = of_devices(asked, headroom)
     decisive, least = asked.objective(minimize, maximize, "step_time", True)
     assumed: dict[str, str] = {}
     if sequence is None:
@@ -140,6 +148,8 @@ def train(
     if precision is None:
         precision = PRECISION
         assumed["precision"] = f"matrix products in {precision}"
+    if headroom is None:
+        assumed["headroom"] = kept_free(free)
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
@@ -149,6 +159,9 @@ def train(
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | scaled | ({"lora_rank": lora} if lora else {})
     parameters |= {name: number_or_text(value) for name, value in limits.items() if value is not None}
+    systems = asked.systems
+    if any(free.values()):
+        systems["zip"]["headroom"] = [*free.values()]
     schedules = asked.schedules()
     searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
@@ -157,7 +170,7 @@ def train(
         "dtype": "float64",
         "axes": {
             "model": [asked.model.name],
-            "system": asked.systems,
+            "system": systems,
             "recompute": ["none", "selective", "full"],
             "zero": [1, 2, 3],
             **searched,
@@ -182,7 +195,7 @@ def train(
     warnings = [*asked.warnings(sequence, "a sequence"), *asked.partly_used()]
     origins |= of_all(content["best"]["over"])
     values = {"batch": batch, "sequence": sequence, "tokens": tokens, "precision": precision}
-    values |= {"lora": lora, "within": within, "budget": budget}
+    values |= {"lora": lora, "within": within, "budget": budget, "headroom": free}
     found = answered(
         asked,
         content,

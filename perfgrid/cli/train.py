@@ -48,6 +48,10 @@ def train_command(
     within: Annotated[str | None, Option(help="Limit on the time of the whole run, such as 30d.")] = None,
     budget: Annotated[str | None, Option(help="Limit on the cost of the whole run in USD, such as 2M.")] = None,
     price: Price = None,
+    headroom: Annotated[
+        str | None,
+        Option(help="Part of the device memory that stays free. Default: by records of such software."),
+    ] = None,
     files: CatalogFiles = None,
     save: SaveStudy = None,
     csv: RowsFile = None,
@@ -75,5 +79,6 @@ def train_command(
         budget=budget,
         price=None if price is None else names_in(price),
         catalog=files,
+        headroom=headroom,
     )
     answering.show(found, files or ())

@@ -48,7 +48,8 @@ def _held(held: Held) -> Iterator[tuple[str, str]]:
     """Rows about what a server holds."""
     size = "byte"
     by = number(abs(held.margin), size)
-    yield "starts", f"yes, {by} a device left" if held.starts else f"no, short by {by} a device"
+    why_not = held.why_not[0] if held.why_not else f"short by {by} a device"
+    yield "starts", f"yes, {by} a device left" if held.starts else f"no: {why_not}"
     yield "parameters", number(held.parameters, "1")
     counted = f", of which the driver counts {number(held.counted, size)}" if held.counted < held.capacity else ""
     yield "weights", f"{number(held.weights, size)} of {number(held.capacity, size)} a device{counted}"

@@ -17,6 +17,7 @@ from perfgrid.analysis.joined_pools import join_pools
 from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.entries import EXCEEDS
 from perfgrid.engine.grid.dataset import CONCERNING
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study, build_study
@@ -32,6 +33,8 @@ LOAD = ("batch", "batch_rule", "request_rate", "requests", "loop_requests")
 HELD = ("weight_memory", "engine_memory", "counted_memory", "cache_room", "cache_capacity", "startup_margin")
 HELD = (*HELD, "fitting_context", "cache_capacity_tokens", "largest_batch", "hbm_capacity", "total_parameters")
 HELD = (*HELD, "static_share")
+SERVED = "output_tokens_per_second"  # which every constraint of a layout concerns
+NO_BATCH = "batch_can_be_chosen"  # for lack of memory
 RULES = (  # of an engine that limits this: the share that it takes, in words
     ("memory_fraction", "{} of the memory may be used in all"),
     ("static_memory_fraction", "weights and cache take {} of the memory that is free before they are loaded"),
@@ -52,8 +55,8 @@ class Held:
     where there is none; ``cache_tokens``: of one replica, in requests of the longest context; ``context``: tokens of
     the longest request that fits; ``limit``: of the longest one that it should take, 0 if none is known, ``stated``: by
     the launch; ``sequences``: of so many tokens at once, on all replicas; ``margin``: bytes that are left when it has
-    started, beside the longest request where it insists on one, below zero by what it lacks; ``rule``: how its engine
-    limits memory; ``parameters``: of the model.
+    started, beside the longest request where it insists on one, below zero by what it lacks; ``why_not``: what else
+    keeps it from starting; ``rule``: how its engine limits memory; ``parameters``: of the model.
     """
 
     pool: str
@@ -71,6 +74,7 @@ class Held:
     stated: bool
     sequences: int
     starts: bool
+    why_not: tuple[str, ...]
     margin: float
     rule: str
     parameters: float
@@ -156,7 +160,7 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
     training = job.format.workload == "training"
     names = REACHED[job.format.workload]
     names = names if training else (aim_of(job), *names[1:])
-    held = ("memory_per_device", "hbm_capacity" if training else "memory_limit")
+    held = ("memory_per_device", "usable_memory" if training else "memory_limit")
     outputs = [*names, *(() if job.pools else (*held, "total_parameters"))]
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": outputs}))).squeeze(drop=True)
     why_not = reasons(grid, names[0])
@@ -187,10 +191,15 @@ def _fullest(study: Study) -> tuple[float, float]:
     return max(of, key=lambda pair: pair[0] / pair[1])
 
 
-def reasons(found: xr.Dataset, output: str) -> list[str]:
-    """Why the one design of a result is not feasible, for an output."""
+def reasons(found: xr.Dataset, output: str, of_memory: bool = True) -> list[str]:
+    """Why the one design of a result is not feasible, for an output; without ``of_memory`` why it never is."""
     names = str(found[output].attrs.get(CONCERNING, "")).split()
-    return [str(found[name].attrs["reason"]) for name in names if not bool(np.all(found[name].values))]
+    about = {name: found[name].attrs for name in names if not bool(np.all(found[name].values))}
+    return [
+        str(own["reason"])
+        for name, own in about.items()
+        if of_memory or (own["constraint"] != EXCEEDS and name != NO_BATCH)
+    ]
 
 
 def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | None = None) -> Held:
@@ -201,11 +210,11 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
     fitted = any(meaning == "context_limit is not stated" for *_, meaning in job.understood)
     server = replace(job, values=values, pools={})
     length = limit or USUAL_CONTEXT
-    of = _at_length(server, length, device, catalog, software)
+    of, illegal = _at_length(server, length, device, catalog, software)
     context = int(of["fitting_context"])
     if fitted and context < limit:
         limit = length = context
-        of = _at_length(server, max(length, 1), device, catalog, software)
+        of, illegal = _at_length(server, max(length, 1), device, catalog, software)
     whole = job.format.whole_context and bool(limit) and not fitted
     margin = of["startup_margin"] if whole else min(of["cache_room"], of["cache_capacity"])
     return Held(
@@ -223,7 +232,8 @@ def held_by(pool: str, job: Job, device: str, catalog: Catalog, software: str | 
         limit=limit,
         stated=bool(stated),
         sequences=int(of["largest_batch"]),
-        starts=margin >= 0 and context > 0,
+        starts=margin >= 0 and context > 0 and not illegal,
+        why_not=illegal,
         margin=margin,
         rule=_rule(job, catalog, software or job.format.software, of["static_share"]),
         parameters=of["total_parameters"],
@@ -250,10 +260,15 @@ def _beyond_model(job: Job) -> str:
     return f"{title} is made for {known:,} tokens, a request may have {asked:,}" if 0 < known < asked else ""
 
 
-def _at_length(job: Job, length: int, device: str, catalog: Catalog, software: str | None) -> dict[str, float]:
-    """What a device of a server holds with requests of some length."""
-    grid = evaluate(held_study(job, [length], device, catalog, software)).squeeze(drop=True)
-    return {name: float(np.ravel(grid[name].values)[0]) for name in HELD}
+def _at_length(
+    job: Job, length: int, device: str, catalog: Catalog, software: str | None
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What a device of a server holds with requests of some length, and why it would not serve the shortest ones."""
+    study = held_study(job, [length, 2], device, catalog, software)
+    grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": [*HELD, SERVED]})))
+    longest, shortest = (grid.isel({AXIS: row}).squeeze(drop=True) for row in (0, 1))
+    held = {name: float(np.ravel(longest[name].values)[0]) for name in HELD}
+    return held, tuple(reasons(shortest, SERVED, of_memory=False))
 
 
 def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:

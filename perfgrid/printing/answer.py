@@ -20,6 +20,8 @@ from perfgrid.study.file import LAYOUT
 from perfgrid.text.numbers import column, number
 from perfgrid.text.terms import COUNTS, MFU, TERMS, UTILIZATIONS, counted
 
+UNSURE = "might_not_fit"  # the design that fits only without what is kept free
+MEMORY = "fits_memory"
 NEAR = "near_miss_"  # variables about the designs that one limit excludes
 FRONT = "frontier_"  # variables about the designs between the objective and a second quantity
 LABEL = "label of"  # long name of a variable that holds labels
@@ -113,7 +115,8 @@ def print_answer(found: xr.Dataset) -> None:
     if any(group["found"].item() for group in every) and (line := counted(n for n in UTILIZATIONS if n in found)):
         out.print(line)
     _print_frontier(every)
-    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every)):
+    near = (*_unsure(every, found.attrs["objective"]), *_misses(every), *_fitting(every))
+    for line in (*_ranking(every, found.attrs), *_excluded(found), *near):
         out.print(line)
     print_assumed(found.attrs["assumptions"])
     for line in found.attrs.get("notes", []):
@@ -247,11 +250,10 @@ def _memory(group: xr.Dataset) -> list[str]:
     }
     largest = sorted(parts.items(), key=lambda part: -part[1])
     of = [f"{name} {number(value, 'byte')}" for name, value in largest if value > LEAST_SHARE * used]
+    limit = group["memory_limit" if "memory_limit" in group else "hbm_capacity"].item()
     lines = [f"{number(used, 'byte')} of {number(whole, 'byte')}"]
-    if "memory_limit" in group:
-        limit = group["memory_limit"].item()
-        lines += [f"limit {number(limit, 'byte')} (engine)", f"left {number(max(limit - used, 0.0), 'byte')}"]
-    return [*lines, *of]
+    lines += [f"limit {number(limit, 'byte')} (engine)"] if "memory_limit" in group else []
+    return [*lines, f"left {number(max(limit - used, 0.0), 'byte')}", *of]
 
 
 def _cache(group: xr.Dataset) -> list[str]:
@@ -317,24 +319,43 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
         yield f"{counts[~limit].sum() / designs:>5.0%}  not buildable: {named}"
 
 
+def _unsure(groups: Sequence[xr.Dataset], objective: str) -> Iterator[str]:
+    """The better designs that fit only if nothing is kept free of the memory."""
+    for group in (group for group in groups if UNSURE in group and group[UNSURE].item()):
+        reached = group[f"{UNSURE}_objective"]
+        value, used, whole = (group[f"{UNSURE}_{name}"].item() for name in ("objective", "use", "limit"))
+        gain = f" ({value / group[objective].item() - 1:+.0%})" if group["found"].item() else ""
+        text = f"{number(value, reached.attrs['units'])}{gain}, {number(used, 'byte')} of {number(whole, 'byte')}"
+        yield f"Might not fit: {_place(group)}, {_design(group[UNSURE].item())}: {text} (--headroom 0)"
+
+
+def _place(group: xr.Dataset) -> str:
+    """A system with its devices, unless designs of any size were weighed."""
+    return _name(group) if "devices" in group.coords else group["system"].item()
+
+
+def _design(labels: str) -> str:
+    """The labels of a design, its layout without the degrees that are one."""
+    return re.sub(f"{LAYOUT} (\\S+)", lambda found: layout_text(found[1]), labels)
+
+
 def _misses(groups: Sequence[xr.Dataset]) -> Iterator[str]:
     """The designs nearest to a limit that it alone excludes, first of groups without a design."""
     near = sorted((group for group in groups if _nearest(group)), key=lambda group: bool(group["found"].item()))
     for group in near[:MOST_MISSES]:
-        name = _name(group) if "devices" in group.coords else group["system"].item()  # of any size
         for limit, miss in _nearest(group).items():
-            labels = re.sub(f"{LAYOUT} (\\S+)", lambda found: layout_text(found[1]), miss["labels"])
-            yield f"Near: {name}, {labels}: {_near(group, limit, miss)}"
+            yield f"Near: {_place(group)}, {_design(miss['labels'])}: {_near(group, limit, miss)}"
     if others := [_name(group) for group in near[MOST_MISSES:]]:
         yield f"Near misses of {', '.join(others)}: --json"
 
 
 def _nearest(group: xr.Dataset) -> dict[str, dict[str, Any]]:
-    """What is known of the design nearest to each limit."""
+    """What is known of the design nearest to each limit; of memory not where one might fit, which is named apart."""
     names = {str(name): str(name).removeprefix(NEAR) for name in group if str(name).startswith(NEAR)}
     limits = map(str, group["limit"].values)
     misses = {limit: {word: group[name].sel(limit=limit).item() for name, word in names.items()} for limit in limits}
-    return {limit: miss for limit, miss in misses.items() if miss["labels"]}
+    apart = MEMORY if UNSURE in group and group[UNSURE].item() else ""
+    return {limit: miss for limit, miss in misses.items() if miss["labels"] and limit != apart}
 
 
 def _near(group: xr.Dataset, limit: str, near: Mapping[str, Any]) -> str:

@@ -186,3 +186,13 @@ def test_two_pools_have_a_verdict_each(tmp_path):
 def test_what_changes_the_time_of_a_server_and_is_not_modelled_is_named(command, named):
     job = read_job(command)
     assert [f"{key} {value}" for key, value, why in job.ignored if why.startswith(UNMODELLED)] == named
+
+
+def test_a_server_of_an_illegal_layout_does_not_start():
+    """Six ranks do not divide 32 heads, however much memory is left; four do."""
+    text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size "
+    found = held(text + "6")
+    assert not found.starts
+    assert found.margin > 0
+    assert found.why_not[0] == "tensor-parallel ranks do not divide the attention heads"
+    assert (held(text + "4").starts, held(text + "4").why_not) == (True, ())

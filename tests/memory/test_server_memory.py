@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfgrid.answers.serve import HEADROOM
+from perfgrid.answers.headroom import HEADROOM
 from tools.validation.server_memory import GIB, MEASURES, Scored, scored
 
 

@@ -4,8 +4,8 @@ Writes accuracy.json, against which the tests compare later changes, the part of
 (perfgrid/analysis/published_errors.json), the tables of docs/accuracy.md, docs/accuracy.csv and docs/accuracy.png.
 ``fit`` first fits the shared constants of the training stacks again (`joint`), leaves each unit out in turn, keeps the
 fit in calibrations.json and prints the values as a catalog file has them. They are copied into the catalog by hand, and
-so are the scatters of each stack (`model_error`, `unexplained_error`, `ranking_error`), the `expert_error` and the
-`scaling_error` of the glossary.
+so are the scatters of each stack (`model_error`, `unexplained_error`, `ranking_error`, `memory_error`), the
+`expert_error` and the `scaling_error` of the glossary.
 """
 
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgrid.analysis.published_errors import FILE as PUBLISHED
+from perfgrid.analysis.published_errors import MEMORY
 from perfgrid.catalog import load_catalog
 from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.make import picture_of
@@ -26,6 +27,7 @@ from perfgrid.validation.validate import Validation, validate
 from . import CALIBRATIONS, RECORDED
 from .joint_text import joint_lines, joint_stated
 from .left_out import frozen, left_out, show
+from .memory_errors import summary as memory_summary
 from .page import by_source, headline, left_out_table, with_tables
 from .scatter import expert_error, left_out_intervals, scatters
 from .ties import scales
@@ -40,13 +42,13 @@ SHARES_VIEW = {  # the picture of docs/accuracy.md
 }
 
 
-def of_users(shares: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Of the errors by share what perfgrid prints beside its own predictions."""
+def of_users(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What perfgrid prints beside its own predictions: errors by share, and how intervals of memory hold."""
     return {
         name: {error: of[error] for error in ("n", "median", "p90")}
-        for name, of in shares.items()
+        for name, of in summary["shares"].items()
         if of["kind"] in ("training", "inference")
-    }
+    } | {MEMORY: summary["memory"]["left_out"]["peaks"]}
 
 
 def main(arguments: list[str]) -> None:
@@ -67,10 +69,11 @@ def main(arguments: list[str]) -> None:
     summary = {**found.summary(), "scatter": scatter, "held_out": held_out, "pairs": scales(found.predictions, kept)}
     summary["expert_error"] = expert_error(found.predictions, kept)
     summary["left_out_intervals"] = intervals
+    summary["memory"] = memory_summary(found.predictions)
     summary["unseen"] = {**unseen.summary(), "pairs": scales(unseen.predictions, kept)}
     summary["shares"] = {group.name: group.stated() for group in both.shares()}
     RECORDED.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    PUBLISHED.write_text(json.dumps(of_users(summary["shares"]), indent=1) + "\n", encoding="utf-8")
+    PUBLISHED.write_text(json.dumps(of_users(summary), indent=1) + "\n", encoding="utf-8")
     page, records = DOCS / "accuracy.md", [*read_records()[0], *read_records([UNSEEN])[0]]
     tables = (headline(summary["shares"]), left_out_table(kept[JOINT]["headline"]))
     page.write_text(with_tables(page.read_text(encoding="utf-8"), *tables), encoding="utf-8")

@@ -9,6 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 
 CENTRAL_90 = 1.645  # standard deviations of the ends of the central 90 % of a normal distribution
+ONE_SIDED_90 = 1.2816  # and up to which 90 % of all values lie
 
 
 @formula(unit="1", source="jcgm2008gum")

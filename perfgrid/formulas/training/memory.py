@@ -204,6 +204,12 @@ def activation_memory_by_stage(kept_activations_by_stage, weight_copies, heads_b
     return kept_activations_by_stage + weight_copies * heads_by_stage * head_activations
 
 
+@formula(unit="byte", source="jcgm2008gum")
+def usable_memory(hbm_capacity, headroom):
+    """Device memory that a training step may take: what is not kept free, as predictions of memory may be too low."""
+    return hbm_capacity * (1 - headroom)
+
+
 @constraint(
     kind="exceeds",
     reason="weights, optimizer state and activations exceed the device memory",
@@ -211,9 +217,9 @@ def activation_memory_by_stage(kept_activations_by_stage, weight_copies, heads_b
     of="fits_memory",
     workload="training",
 )
-def training_fits_memory(memory_per_device, hbm_capacity):
-    """The fullest stage fits the memory of its devices."""
-    return memory_per_device <= hbm_capacity
+def training_fits_memory(memory_per_device, usable_memory):
+    """The fullest stage fits the memory of its devices, without what is kept free."""
+    return memory_per_device <= usable_memory
 
 
 @formula(unit="1", source="korthikanti2022")

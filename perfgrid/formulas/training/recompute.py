@@ -243,16 +243,16 @@ def full_share(memory, capacity, stage_layers):
 
 
 @formula(unit="1", source="nvidia2026recompute")
-def mode_share(mode_whole_memory, mode_memory, hbm_capacity, stage_layers):
+def mode_share(mode_whole_memory, mode_memory, usable_memory, stage_layers):
     """Part of the layers in each mode with the least recomputation whose memory fits, by recompute_mode.
 
     Nothing or the attention core of all layers where that fits, otherwise as many whole layers as must be; all where
     nothing fits.
     """
-    fits = xp.where(mode_memory <= hbm_capacity, 1.0, 0.0)
+    fits = xp.where(mode_memory <= usable_memory, 1.0, 0.0)
     none = at(fits, recompute_mode="none")
     selective = (1 - none) * at(fits, recompute_mode="selective")
-    full = (1 - none - selective) * full_share(mode_whole_memory, hbm_capacity, stage_layers)
+    full = (1 - none - selective) * full_share(mode_whole_memory, usable_memory, stage_layers)
     return table("recompute_mode", none=none, selective=1 - none - full, full=full)
 
 
