@@ -66,13 +66,29 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
 
 @each("name", ENTRIES)
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
-    """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
+    """Field by field; published counts are no part of a configuration, and most of these leave out the context.
+
+    So do they the encoder of images.
+    """
     entry, known = loaded(tmp_path, f"my-{name}", ENTRIES[name]), CATALOG.entry("model", name)
     published = ("parameters", "active_parameters", "context_length", "published_context")
+    published = (*published, "vision_hidden_size", "vision_layers")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
     }
     assert set(entry.sources.values()) == {"huggingface2026models"}
+
+
+def test_an_encoder_of_images_beside_a_language_model_is_noted(tmp_path):
+    """Its width, and its layers where they have the name by which SGLang asks for them."""
+    language = {"text_config": ENTRIES["llama-3.1-8b"]}
+    for encoder, layers in (
+        ({"hidden_size": 1152, "depth": 27}, 24),
+        ({"hidden_size": 1408, "num_hidden_layers": 34}, 34),
+    ):
+        seeing = loaded(tmp_path, f"seeing-{layers}", language | {"vision_config": encoder}).values
+        assert (seeing["vision_hidden_size"], seeing["vision_layers"]) == (encoder["hidden_size"], layers)
+    assert loaded(tmp_path, "blind", language).values["vision_hidden_size"] == 0
 
 
 @each("name", [name for name, (_, published) in COUNTED.items() if published])

@@ -68,15 +68,23 @@ def imported(config: Mapping[str, Any], variables: Mapping[str, Variable], where
     if (outer := next((k for k in _NESTED if isinstance(config.get(k), Mapping)), None)) is not None:
         inherited = {k: config[k] for k in ("tie_word_embeddings", "quantization_config") if k in config}
         inner = imported({**inherited, **config[outer]}, variables, f"{where}, {outer}")
-        return replace(
-            inner, towers=tuple(sorted(k for k in config if k.endswith("_config") and k not in (outer, *inherited)))
-        )
+        towers = tuple(sorted(k for k in config if k.endswith("_config") and k not in (outer, *inherited)))
+        return replace(inner, values={**inner.values, **_encoder(config, variables, where)}, towers=towers)
     kind = config.get("model_type")
     if kind is None:
         raise PerfgridError(f"{where} lacks model_type, the architecture")
     if not isinstance(kind, str):
         raise PerfgridError(f"{where}: model_type {kind!r} must be a name")
     return _Reading(config, architecture(kind), variables, where).imported()
+
+
+def _encoder(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> dict[str, Value]:
+    """Width and layers of the encoder of images, which an engine's rule of memory asks for; nothing without one."""
+    encoder = config.get("vision_config")
+    stated = encoder if isinstance(encoder, Mapping) else {}
+    keys = {"vision_hidden_size": "hidden_size", "vision_layers": "num_hidden_layers"}
+    rows = ((name, key) for name, key in keys.items() if stated.get(key) is not None and "hidden_size" in stated)
+    return {name: convert(variables[name], stated[key], f"{where}, vision_config, {key}") for name, key in rows}
 
 
 class _Reading:

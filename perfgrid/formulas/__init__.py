@@ -48,6 +48,7 @@ from .serving import (
     formats,
     iterations,
     latency,
+    launching,
     lengths,
     lockstep,
     met_iterations,
@@ -70,12 +71,15 @@ from .serving import serving as service
 from .training import (
     activations,
     adapters,
+    dequantisation,
     error,
+    fused_kernels,
     hybrids,
     memory,
     moments,
     named_results,
     offload,
+    optimizers,
     recompute,
     recurrent_layers,
     reliability,
@@ -110,8 +114,9 @@ PARALLELISM = (
 )
 PIPELINES = (stages, transfers, schedules, pipeline, zero_bubble, dualpipe)
 TRAINING = (
-    *(adapters, recompute, offload, activations, memory, moments, retained, named_results, token_prediction),
-    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),
+    *(adapters, dequantisation, fused_kernels, optimizers, recompute, offload, activations, memory, moments, retained),
+    *(named_results, token_prediction, training_run, step, error, reliability, step_energy, recurrent_layers),
+    *(hybrids, sparse_attention),
 )
 SERVING = (
     *(
@@ -126,6 +131,7 @@ SERVING = (
         capacity,
         engine_memory,
         latency,
+        launching,
         lockstep,
         pipeline_groups,
     ),

@@ -32,7 +32,7 @@ COMPARED = {
         *("precision", "scaling", "schedule", "rank_order", "recompute", "recompute_norms", "recompute_latents"),
         *("recompute_activation_function", "recompute_layers", "offload", "cp_method", "ulysses_ranks"),
         *("sequence_parallel", "flash_attention", "causal", "zero", "zero_size", "lora_rank", "capacity_factor"),
-        *("document_length", *OVERLAPS),
+        *("document_length", "optimizer", "layer_kernels", "cross_entropy", *OVERLAPS),
     ),
     "inference": (
         *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),

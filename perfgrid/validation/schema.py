@@ -177,7 +177,7 @@ class Layout(Block):
     recompute_layers: Count | None = None  # of each stage, recomputed whole
     flash_attention: bool | None
     schedule: Literal["gpipe", "1f1b", "interleaved", "dualpipe", "zb"] | None
-    offload: Literal["none", "optimizer", "activations"] | None
+    offload: Literal["none", "optimizer", "parameters", "activations", "named"] | None
     tp_overlap: bool | None
     dp_overlap: bool | None
     ep_overlap: bool | None = None  # the exchange with experts runs beside the kernels of another microbatch

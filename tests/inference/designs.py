@@ -25,6 +25,7 @@ LABELS = (
     "length_distribution",
     "limit_statistic",
     "library",
+    "step_launching",
     "rank_order",
     "device_basis",
     "circuit_basis",

@@ -80,7 +80,7 @@ def of_systems():
 )
 def test_every_formula_keeps_its_units(rule, precision, stored):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
-    labels = {**stated, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
+    labels = {**stated, "library": "nccl", "step_launching": "eager", "mixer": "gated_delta_net", "indexer": "top_k"}
     labels["network_sizing"] = "rate"
     labels["length_distribution"] = "uniform" if precision in ("fp8", "tf32") else "lognormal"
     labels["limit_statistic"] = "p99" if rule in ("rate", "clients") else "mean"
@@ -102,6 +102,7 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "weight_precision": ("bf16",),
         "kv_precision": ("fp8",),
         "library": ("nccl",),
+        "step_launching": ("graphs", "eager"),
         "length_distribution": DISTRIBUTIONS,
         "limit_statistic": ("mean", "p99"),
         "network_sizing": ("rate",),

@@ -120,7 +120,7 @@ PLAIN = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-
         ("--fsdp 'full_shard auto_wrap'", "zero", 3),
         ("--fsdp 'shard_grad_op'", "zero", 2),
         ("--fsdp 'hybrid_shard auto_wrap'", "zero_size", 4),
-        ("--fsdp 'full_shard offload'", "offload", "optimizer"),
+        ("--fsdp 'full_shard offload'", "offload", "parameters"),
         ("--per_device_train_batch_size 3 --gradient_accumulation_steps 5", "global_batch", 60),
         ("--weight_decay 0.1", "global_batch", 32),  # 8 on each device by default
         ("--use_lora True --lora_r 12", "lora_rank", 12),
@@ -128,8 +128,19 @@ PLAIN = "torchrun --nproc_per_node 4 t.py --model_name_or_path meta-llama/Llama-
         ("--lora_r 4 --lora_target_modules c_attn attn.c_proj w1 w2", "lora_targets", "all"),
         ("--lora_r 4 --lora_target_modules \"['q_proj','k_proj','v_proj','o_proj']\"", "lora_targets", "attention"),
         ("--attn_implementation eager", "flash_attention", False),
-        ("--optim adafactor --torch_dtype float32", "optimizer_state_size", 0.002),
-        ("--fsdp full_shard --optim adamw_8bit", "optimizer_state_size", 2),
+        ("--optim adafactor --torch_dtype float32", "optimizer", "adafactor"),
+        ("--fsdp full_shard --optim adamw_8bit", "optimizer", "adamw_8bit"),
+        ("--optim paged_adamw_32bit", "optimizer", "paged_adamw"),
+        ("--optim sgd", "optimizer", "sgd"),
+        ("--weight_decay 0.1", "optimizer", "fused_adamw"),  # of torch 2.8
+        ("--load_in_4bit True --lora_r 8", "frozen_matrix_size", 0.5625),
+        ("--load_in_4bit True --lora_r 8 --bnb_4bit_use_double_quant True", "frozen_matrix_size", 0.516),
+        ("--load_in_4bit True --lora_r 8 --bnb_4bit_use_double_quant True", "quantised_scales", True),
+        ("--load_in_4bit True --lora_r 8 --torch_dtype bfloat16", "frozen_weight_size", 4),  # prepared for training
+        ("--load_in_8bit True --lora_r 8", "frozen_matrix_size", 1),
+        ("--load_in_4bit False --lora_r 8", "lora_rank", 8),
+        ("--use_liger_kernel True", "layer_kernels", "liger"),
+        ("--use_liger_kernel True", "cross_entropy", "fused_linear"),
     ],
 )
 def test_a_value_of_the_trainer_is_the_one_that_is_read(tmp_path, words, quantity, value):
@@ -141,7 +152,7 @@ def test_a_value_of_the_trainer_is_the_one_that_is_read(tmp_path, words, quantit
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--load_in_4bit True", "--load_in_4bit True is not modelled: frozen weights of fewer than 16 bits"),
+        ("--load_in_4bit True", "states no lora_rank, though it has adapters"),
         ("--use_lora", "states no lora_rank, though it has adapters"),
         ("--optim galore_adamw", "--optim galore_adamw is not modelled: gradients of low rank"),
         ("--optim frobnicate", "--optim needs one of adamw_torch, .* found 'frobnicate'"),

@@ -212,7 +212,7 @@ def test_formats_of_gradients_and_optimizer_have_effect(flags, found):
         ("minimal", ("selective", True)),
         ("minimal_with_context", ("none", True)),
         ("minimal_flash", ("none", True)),
-        *((name, None) for name in ("qkv_proj_offloaded", "minimal_offloaded", "custom")),
+        ("save_everything", None),
     ],
 )
 def test_policies_of_rematerialisation_are_what_perfgrid_can_say_or_stop_by_name(policy, found):
@@ -242,6 +242,26 @@ def test_policies_that_name_what_stays(policy, kept):
     values = read_job(text, format="maxtext").values
     assert values["recompute"] == "named"
     assert {name.removeprefix("kept_") for name, value in values.items() if name.startswith("kept_") and value} == kept
+
+
+@each(
+    "settings, kept, offloaded",
+    [
+        ("remat_policy=qkv_proj_offloaded", set(), {"qkv"}),
+        ("remat_policy=minimal_offloaded", set(), {"qkv", "attention_output", "ffn_inputs", "ffn_output"}),
+        ("remat_policy=custom query_proj=offload context=device mlpwo=remat", {"context"}, {"qkv"}),
+        ("remat_policy=custom out_proj=device mlpwi_0=device", {"attention_output", "ffn_inputs"}, set()),
+        ("remat_policy=custom decoder_layer_input=offload", set(), {"input"}),
+        ("remat_policy=full query_proj=device", set(), set()),
+    ],
+)
+def test_policies_that_state_where_each_result_is(settings, kept, offloaded):
+    text = f"train model_name=llama3.1-8b ici_fsdp_parallelism=8 per_device_batch_size=1 {settings}"
+    values = read_job(text, format="maxtext").values
+    assert values["recompute"] == ("full" if "policy=full" in settings else "named")
+    assert values.get("offload", "none") == ("named" if offloaded else "none")
+    for begin, names in (("kept_", kept), ("offloaded_", offloaded)):
+        assert {n.removeprefix(begin) for n, value in values.items() if n.startswith(begin) and value} == names
 
 
 @pytest.mark.parametrize("word", ["True", "true", "1", "yes", "on"])

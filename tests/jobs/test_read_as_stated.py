@@ -156,10 +156,10 @@ FACTORY += "cutoff_len: 64\nbf16: true\nper_device_train_batch_size: 1\nlora_tar
             "enable_fsdp_float8_all_gather = false\n",
             "enable_fsdp_float8_all_gather = true\n",
         ),
-        ("a.yaml", AXOLOTL, "liger_glu_activation: false\n", "liger_glu_activation: true\n"),
+        ("a.yaml", AXOLOTL, "lora_mlp_kernel: false\n", "lora_mlp_kernel: true\n"),
         ("a.yaml", AXOLOTL, "", "peft_use_dora: true\n"),
-        ("a.yaml", AXOLOTL, "", "liger_fused_linear_cross_entropy: true\n"),
-        ("l.yaml", FACTORY, "", "enable_liger_kernel: true\n"),
+        ("a.yaml", AXOLOTL, "", "tiled_mlp: true\n"),
+        ("l.yaml", FACTORY, "", "fp8_enable_fsdp_float8_all_gather: true\n"),
     ],
 )
 def test_what_the_stack_does_otherwise_is_named_beside_the_verdict(tmp_path, name, text, counted, uncounted):

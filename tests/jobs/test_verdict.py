@@ -174,11 +174,11 @@ def test_two_pools_have_a_verdict_each(tmp_path):
 @each(
     "command, named",
     [
-        ("vllm serve meta-llama/Llama-3.1-8B --enforce-eager", ["--enforce-eager true"]),
+        ("vllm serve meta-llama/Llama-3.1-8B --enforce-eager", []),
         ("vllm serve meta-llama/Llama-3.1-8B -O0 --no-enforce-eager", ["O 0"]),
         (
-            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --disable-cuda-graph",
-            ["--disable-cuda-graph true"],
+            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --disable-cuda-graph-padding",
+            ["--disable-cuda-graph-padding true"],
         ),
         ("trtllm-serve meta-llama/Llama-3.1-8B", []),
     ],

@@ -19,7 +19,13 @@ from perfgrid.formulas.kernels import flash, gemm, host, stream
 from perfgrid.formulas.training import hybrids, recurrent_layers, sparse_attention, step_energy
 
 LABELS = {
-    "offload": ("none", "optimizer", "activations"),
+    "optimizer": (
+        *("adamw", "fused_adamw", "paged_adamw", "adamw_8bit", "paged_adamw_8bit", "ao_adamw_8bit", "ao_adamw_4bit"),
+        *("adafactor", "lion", "paged_lion", "lion_8bit", "paged_lion_8bit", "rmsprop_8bit", "momentum", "sgd"),
+    ),
+    "layer_kernels": ("stack", "liger"),
+    "cross_entropy": ("stack", "chunked", "fused_linear", "cut"),
+    "offload": ("none", "optimizer", "parameters", "activations", "named"),
     "precision": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4"),
     "recompute": ("none", "selective", "full", "least", "layers", "named"),
     "schedule": ("1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"),

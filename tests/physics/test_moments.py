@@ -90,6 +90,12 @@ def alive(moment, tokens, mode, rank, checkpointed):
     return found
 
 
+def head_backward(tokens, mode):
+    """Bytes of gradients that a trained head makes: of its logits, and of its weights in 16 bits and as they are."""
+    weights = {"lora": 0, "pure": 2, "autocast": 2 + 4}[mode] * VOCABULARY * HIDDEN
+    return weights and weights + 2 * tokens * VOCABULARY
+
+
 @pytest.mark.parametrize("checkpointed", [True, False])
 @pytest.mark.parametrize("mode", ["lora", "autocast", "pure"])
 @pytest.mark.parametrize("tokens", [256, 8192])
@@ -105,7 +111,11 @@ def test_a_step_of_fine_tuning_tensor_by_tensor(mode, tokens, checkpointed):
     )
     found = rows(q["memory_by_moment"], "memory_moment")
     for moment in MOMENTS:
-        expected = sum(alive(moment, tokens, mode, rank, checkpointed).values())
+        tensors = alive(moment, tokens, mode, rank, checkpointed)
+        expected = sum(tensors.values())
+        if moment == "loss_gradient":  # or later, when the head runs backward and the softmax is gone
+            gone = sum(bytes_ for name, bytes_ in tensors.items() if "log" in str(name))
+            expected = max(expected, expected - gone + head_backward(tokens, mode))
         assert found[moment] == pytest.approx(expected, rel=2e-4), moment  # the last norm is not part of a stage
     assert q["memory_per_device"] == pytest.approx(max(found.values()) + q["reserved_memory"], rel=1e-12)
     assert sum(q[part] for part in PARTS) == pytest.approx(q["memory_per_device"], rel=1e-12)

@@ -1,8 +1,7 @@
 """``python -m tools.validation.public_trainers``: memory of trainers in public logs (tests/memory/public_logs.toml).
 
 Prints every open record with its error, and errors of both halves; of blind records only these. Records that no entry
-of the catalog describes are counted: optimizers in the backward pass, paged or 8-bit states, losses of chunks (trainers
-of reinforcement learning), Unsloth.
+of the catalog describes are counted: optimizers in the backward pass, Unsloth, those without a sequence or a peak.
 """
 
 import tomllib
@@ -32,18 +31,35 @@ STACKS = {  # of records: stack, sharding, method -> entry of the catalog
     ("prime-rl", "fsdp2", "full"): "hf-fsdp",
     ("torchtune", "fsdp2", "lora"): "hf-fsdp",
     ("torchtune", "none", "lora"): "hf-trainer-bf16",
+    ("torchtune", "none", "full"): "hf-trainer-bf16",
+    ("torchtune", "none", "qlora"): "hf-trainer-qlora",
 }
+OPTIMIZERS = {
+    "adamw": "adamw",
+    "adam": "adamw",
+    "adamw 8bit": "adamw_8bit",
+    "sgd": "sgd",
+    "adamw, foreach off": "adamw",
+}
+SINGLE_SCALES = 0.5625  # bytes of a weight in nf4 without double quantisation
+APART = ("prime-rl", "torchtune")  # embedding and head are sharded apart (custom_sharded_layers, setup_fsdp)
 TARGETS = {"all-linear": "all", "q_proj v_proj": "qkv", "q_proj v_proj output_proj": "attention"}
 PEAKS = {"allocated", "reserved", "device"}
 
 
 def said(record: Mapping[str, Any]) -> str | None:
     """The entry that describes what ran; None where there is none, or something was changed that it does not have."""
-    changed = (
-        record["optimizer"] not in ("adamw", "adam") or "offload" in record or record.get("loss", "plain") != "plain"
-    )
     known = "model" in record and "sequence" in record and "peak_gib" in record
-    return None if changed or not known else STACKS.get((record["stack"], record["sharding"], record["method"]))
+    stated = record["optimizer"] in OPTIMIZERS and record.get("loss", "plain") == "plain"
+    return STACKS.get((record["stack"], record["sharding"], record["method"])) if known and stated else None
+
+
+def choices(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record states of optimizer, loss and host memory."""
+    found = {"optimizer": OPTIMIZERS[record["optimizer"]], "offload": record.get("offload", "none")}
+    if record["stack"] == "torchtune":  # its recipes compute the loss of eight chunks
+        found["cross_entropy"] = "chunked"
+    return found
 
 
 def predicted(record: Mapping[str, Any], software: str) -> float:
@@ -60,6 +76,7 @@ def predicted(record: Mapping[str, Any], software: str) -> float:
         "lora_rank": record.get("lora_rank", 8) if record["method"] != "full" else 0,
         "lora_targets": TARGETS.get(record.get("lora_targets", "all-linear"), "all"),
         "recompute": record["recompute"] if record["recompute"] in ("none", "full", "selective") else "full",
+        **choices(record),
     }
     study = Study.make(
         title="trainer",
@@ -70,6 +87,8 @@ def predicted(record: Mapping[str, Any], software: str) -> float:
             "topology": ["rail-optimized"],
             "software": [software],
             "parallelism": {"devices": devices, "tp": tp, "pp": pp},
+            **({"frozen_matrix_size": [SINGLE_SCALES]} if record.get("quantisation") == "nf4" else {}),
+            **({"root_unit": [False]} if record["stack"] in APART else {}),
         },
         workload_parameters=workload,
     )

@@ -80,9 +80,9 @@ def stream_traffic(
     gradient_size,
     ffn_input_matrices,
     dropout,
-    pointwise_passes,
-    norm_passes,
-    loss_size,
+    run_pointwise_passes,
+    run_norm_passes,
+    loss_traffic,
     score_copy_size,
 ):
     """Memory traffic of each streaming kernel, by phase and stream_kernel: elements times bytes of each.
@@ -113,8 +113,8 @@ def stream_traffic(
         ffn_bias=(0.0, 0.0, a),
     )
     as_they_run, norms = (only("stream_kernel", *names) for names in (AS_THEY_RUN, NORMS))
-    passes = as_they_run + norms * norm_passes + (1 - as_they_run - norms) * pointwise_passes
-    apart = loss_size * only("stream_kernel", "loss") + score_copy_size * only("stream_kernel", "softmax")
+    passes = as_they_run + norms * run_norm_passes + (1 - as_they_run - norms) * run_pointwise_passes
+    apart = loss_traffic * only("stream_kernel", "loss") + score_copy_size * only("stream_kernel", "softmax")
     return stream_elements * (passes * fused + apart)
 
 

@@ -11,7 +11,7 @@ with g bytes per gradient and w bytes per weight,
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonyms
-from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.axes import mean_of_kinds, of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .groups import ALSO_OF_EXPERTS
@@ -116,9 +116,23 @@ def shard_replica_message(scatter_message, shard):
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def weight_message(weights_sharded, stage_parameters, stage_trained_parameters, gathered_weight_size):
-    """Bytes of weights of one device that are all-gathered: all if they are sharded, otherwise the trained ones."""
-    return xp.where(weights_sharded > 0, stage_parameters, stage_trained_parameters) * gathered_weight_size
+def weight_message(
+    weights_sharded,
+    stage_parameters,
+    stage_trained_parameters,
+    gathered_weight_size,
+    gathered_saving,
+    stage_layers,
+    kind_layers,
+    rank_layer_matrix_parameters,
+):
+    """Bytes of weights of one device that are all-gathered: all if they are sharded, otherwise the trained ones.
+
+    Quantised matrices of frozen layers as they are stored.
+    """
+    gathered = xp.where(weights_sharded > 0, stage_parameters, stage_trained_parameters)
+    matrices = weights_sharded * stage_layers * mean_of_kinds(kind_layers, rank_layer_matrix_parameters)
+    return gathered * gathered_weight_size - gathered_saving * matrices
 
 
 @formula(unit="byte", source="rajbhandari2020zero")

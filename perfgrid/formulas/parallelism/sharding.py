@@ -106,6 +106,7 @@ def SHARD_weight_size(
     kept_in_pipeline,
     gathered_weight_size,
     gathering_buffer_size,
+    resident_weights,
 ):
     """Bytes per parameter of weights whose state is spread over SHARD ranks: stored, and gathered for a whole pass.
 
@@ -114,7 +115,7 @@ def SHARD_weight_size(
     optimizer beside whole weights adds buffers for the gathering of all weights and for a shard.
     """
     held = xp.where(quantised_weights, xp.minimum(weight_size, gathered_weight_size), weight_size)
-    stored = xp.where(weights_sharded > 0, weight_size / SHARD, held)
+    stored = resident_weights * xp.where(weights_sharded > 0, weight_size / SHARD, held)
     whole = (kept_in_pipeline > 0) | ((zero == 2) & (weights_sharded > 0))
     buffers = (zero >= 1) & (SHARD > 1) & (weights_sharded == 0)
     gathered = xp.where(whole & (SHARD > 1) & (weights_sharded > 0), gathered_weight_size, 0.0)
@@ -130,7 +131,9 @@ def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_
 
 
 @formula(unit="byte", source="pytorch2025fsdp2", family=SHARDS)
-def SHARD_held_gradient_size(SHARD_gradient_size, gradient_size, SHARD, kept_in_pipeline, microbatches, pp, chunks):
+def SHARD_held_gradient_size(
+    SHARD_gradient_size, gradient_size, SHARD, kept_in_pipeline, microbatches, pp, chunks, resident_weights
+):
     """Bytes per trained parameter of gradients that a device of SHARD ranks holds at most.
 
     Those that a pipeline keeps whole are reduced into shards that need space of their own, chunk by chunk: with no more
@@ -138,7 +141,7 @@ def SHARD_held_gradient_size(SHARD_gradient_size, gradient_size, SHARD, kept_in_
     """
     at_once = xp.where(microbatches <= pp, 1 / chunks, 1.0)
     reduced = at_once * SHARD_gradient_size + gradient_size / SHARD
-    return xp.where((kept_in_pipeline > 0) & (SHARD > 1), reduced, SHARD_gradient_size)
+    return resident_weights * xp.where((kept_in_pipeline > 0) & (SHARD > 1), reduced, SHARD_gradient_size)
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -148,9 +151,9 @@ def state_copies(zero, weight_copies):
 
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
-def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, state_copies):
+def SHARD_optimizer_size(state_size, offloaded_state_size, SHARD, state_copies):
     """Bytes per trained parameter of optimizer state on a device of SHARD ranks, and their copies, that share it."""
-    return (optimizer_state_size - offloaded_state_size) / (SHARD * state_copies)
+    return (state_size - offloaded_state_size) / (SHARD * state_copies)
 
 
 # ---- temporary memory -----------------------------------------------------------------------------------------------
@@ -172,15 +175,27 @@ def gathering_memory(
     reduced_gradient_size,
     activation_size,
     trains_weights,
+    gathered_saving,
+    rank_layer_matrix_parameters,
+    root_unit,
+    rank_embedding_parameters,
+    tied_embeddings,
+    resident_weights,
 ):
     """Gathered weights of two layers, and gradients of one before and while they are reduced.
 
     The second layer is gathered while the first one computes; the head takes the place of a layer where it is larger.
+    Where embedding and head are one unit they stay gathered between both passes.
     """
     experts = xp.where((kind_has_experts > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
-    layer = largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_parameters, 0.0) + experts)
-    largest = xp.maximum(layer, xp.where(shard > 1, rank_head_parameters, 0.0))
-    weights = regathered * (layer + largest) * gathered_weight_size
+    comes = (shard > 1) | (resident_weights == 0)
+    layer = largest_of_kinds(kind_layers, xp.where(comes, rank_layer_parameters, 0.0) + experts)
+    largest = xp.maximum(layer, xp.where(comes, rank_head_parameters, 0.0))
+    saved = largest_of_kinds(kind_layers, xp.where(comes, rank_layer_matrix_parameters, 0.0)) * gathered_saving
+    size, head = layer * gathered_weight_size - saved, rank_head_parameters * gathered_weight_size
+    tables = head + xp.where(tied_embeddings, 0.0, rank_embedding_parameters * gathered_weight_size)
+    head, tables = (xp.where(comes, held, 0.0) for held in (head, tables))
+    weights = regathered * (size + xp.where(root_unit, size + tables, xp.maximum(size, head)))
     gradients = trains_weights * largest * (activation_size + reduced_gradient_size)
     return weights + xp.where((zero >= 2) & (weights_sharded > 0), gradients, 0.0)
 

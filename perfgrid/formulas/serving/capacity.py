@@ -1,7 +1,7 @@
 """Device memory in serving: weights, and the key-value cache of a token, a prompt and a sequence."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.transformer.attention import seen_by_mask
 
@@ -58,13 +58,31 @@ def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, part_weight
     return rank_vocab_size * (looked_up_width * embedding + of_head)
 
 
+@formula(unit="byte", source="vllm2026mtp")
+def module_weight_memory(
+    draft_modules, stack_weight_memory, expert_weight_memory, layers, moe_layers, hidden_size, activation_size
+):
+    """Weights of the layers that draft on one device: each a layer like the last, and a whole projection in 16 bits.
+
+    They share embeddings and head with the model.
+    """
+    layer = stack_weight_memory / layers + expert_weight_memory / xp.maximum(moe_layers, 1.0)
+    return draft_modules * (layer + 2 * hidden_size * hidden_size * activation_size)
+
+
 @formula(unit="byte", source="pope2022inference")
 def weight_memory(
-    stack_weight_memory, expert_weight_memory, index_weight_memory, vocabulary_memory, stage_share, stage_expert_share
+    stack_weight_memory,
+    expert_weight_memory,
+    index_weight_memory,
+    vocabulary_memory,
+    stage_share,
+    stage_expert_share,
+    module_weight_memory,
 ):
     """Weights on one device of the fullest stage."""
     layers = (stack_weight_memory + index_weight_memory) * stage_share
-    return layers + expert_weight_memory * stage_expert_share + vocabulary_memory
+    return layers + expert_weight_memory * stage_expert_share + vocabulary_memory + module_weight_memory
 
 
 @formula(unit="1", source="narayanan2021")
@@ -98,31 +116,39 @@ def key_value_size_per_token(key_value_cache_width, kept_element_size, caching_l
     return caching_layers * key_value_cache_width * kept_element_size + index_cache_size
 
 
-def in_pages(held, window, page_tokens, window_pool_share):
+def in_pages(held, window, held_page_tokens, window_pool_share):
     """Places of so many tokens in the cache of a layer, in whole pages, by mask.
 
     Of layers with a window those of the window; or a share of the tokens, where a pool of their own is sized by it.
     """
     seen = xp.minimum(held, xp.maximum(window, 1.0))
     tokens = table("mask", whole=held, window=xp.where(window_pool_share > 0, window_pool_share * held, seen))
-    return xp.ceil(tokens / page_tokens) * page_tokens
+    return xp.ceil(tokens / held_page_tokens) * held_page_tokens
 
 
 @formula(unit="1", source="kwon2023vllm")
-def cached_tokens(longest_context, shared_prefix_tokens, cache_slot_tokens, window, page_tokens, window_pool_share):
+def cached_tokens(
+    longest_context, shared_prefix_tokens, cache_slot_tokens, window, held_page_tokens, window_pool_share
+):
     """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask.
 
     What it shares with all others is held apart.
     """
     own = xp.maximum(longest_context - shared_prefix_tokens, 1.0)
-    return in_pages(xp.maximum(own, cache_slot_tokens), window, page_tokens, window_pool_share)
+    return in_pages(xp.maximum(own, cache_slot_tokens), window, held_page_tokens, window_pool_share)
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def rank_token_cache(mask_share, layer_token_cache, caching_layers, index_cache_size, stage_share, cp, cache_split):
-    """What a token leaves in the cache of one device of the fullest stage, by mask: keys, values, keys of indexers."""
+def rank_token_cache(
+    mask_share, layer_token_cache, caching_layers, draft_modules, index_cache_size, stage_share, cp, cache_split
+):
+    """What a token leaves in the cache of one device of the fullest stage, by mask: keys, values, keys of indexers.
+
+    Layers that draft keep theirs whole.
+    """
     keys = caching_layers * mask_share * layer_token_cache
-    return (keys + index_cache_size * only("mask", "whole")) * stage_share / (cp * cache_split)
+    drafts = draft_modules * layer_token_cache * only("mask", "whole")
+    return ((keys + index_cache_size * only("mask", "whole")) * stage_share + drafts) / (cp * cache_split)
 
 
 @formula(unit="byte", source="kwon2023vllm")
@@ -139,18 +165,24 @@ def sequence_key_value_memory(cached_tokens, rank_token_cache):
 
 
 @formula(unit="byte", source="zheng2024sglang")
-def shared_prefix_memory(shared_prefix_tokens, window, page_tokens, window_pool_share, rank_token_cache):
+def shared_prefix_memory(shared_prefix_tokens, window, held_page_tokens, window_pool_share, rank_token_cache):
     """Keys and values of the prefix that all prompts share, held once, on one device of the fullest stage."""
-    return total(in_pages(shared_prefix_tokens, window, page_tokens, window_pool_share) * rank_token_cache, "mask")
+    return total(in_pages(shared_prefix_tokens, window, held_page_tokens, window_pool_share) * rank_token_cache, "mask")
 
 
 @formula(unit="byte", source="kwon2023vllm, sglang2025hybrid")
-def sequence_state_memory(sequence_state_size, stage_share, state_slots):
+def sequence_state_memory(sequence_state_size, stage_share, state_slots, state_padding):
     """Recurrent states of one sequence on one device of the fullest stage, with those that its engine keeps beside."""
-    return stage_share * sequence_state_size * state_slots
+    return stage_share * sequence_state_size * state_slots * state_padding
 
 
 @formula(unit="byte", source="kwon2023vllm")
 def sequence_cache_memory(sequence_key_value_memory, sequence_state_memory):
     """Cache and recurrent states of one sequence on one device of the fullest stage when it ends."""
     return sequence_key_value_memory + sequence_state_memory
+
+
+@constraint(reason="the model has fewer layers that predict further tokens (mtp_layers)", source="vllm2026mtp")
+def modules_exist(draft_modules, mtp_layers):
+    """Layers that draft are those of the model."""
+    return draft_modules <= mtp_layers

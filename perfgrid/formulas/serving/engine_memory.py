@@ -19,6 +19,8 @@ GRAPH_TIERS = ((20, 8.0, 8.0), (35, 24.0, 80.0), (60, 32.0, 160.0), (160, 256.0,
 STATIC_BASE, LEAST_CHUNK, PER_CHUNK_TOKEN, PER_GRAPH, PER_RANK = 512.0, 2048.0, 1.5, 2.0, 128.0  # MiB but for tokens
 PER_ATTENTION_GRAPH, MANY, MORE = 3.0, 300, 1.5  # MiB of a graph's batch on each replica of attention; above MANY more
 LARGE_DEVICE, LEAST_RESERVED = 60 * 1024, 10 * 1024.0  # MiB
+VISION, VISION_SLOPE, VISION_RANGE = 0.95, 0.1, (0.8, 1.05)  # of the share of models with an encoder of images
+VISION_BASE = 24 * 1024.0**2  # layers x width^2 of the encoder for which it is VISION
 MOST_RESERVED = 0.3  # of the device: what eight replicas of attention reserve of 80 GiB; wider launches state it
 PAIR = 1 / 3  # of the buffers of communicators: two ranks need neither trees nor multicast
 ENDLESS = 2.0**40  # sequences or tokens, of a model without attention
@@ -90,9 +92,9 @@ def communicator_memory(communicator_size, tp, cp, ep, etp, pp):
 
 
 @formula(unit="byte", source="vllm2026memory")
-def engine_memory(weight_memory, workspace_memory, reserved_memory, communicator_memory, graph_memory):
+def engine_memory(weight_memory, workspace_memory, reserved_memory, communicator_memory, held_graph_memory):
     """Without a cache: weight_memory + workspace_memory + reserved_memory + communicator_memory + graph_memory."""
-    return weight_memory + workspace_memory + reserved_memory + communicator_memory + graph_memory
+    return weight_memory + workspace_memory + reserved_memory + communicator_memory + held_graph_memory
 
 
 # ---- room for the cache ---------------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ FORMULAS = constants(
 
 
 @formula(unit="byte", source="sglang2026arguments")
-def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, etp):
+def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, graph_batch_limit, tp, pp, ep, etp):
     """Memory that SGLang leaves beside weights and cache where nothing is stated: by chunk tokens, graphs and ranks.
 
     Its rule is for one node: of tens of ranks it would leave nothing, and their launches state the share.
@@ -121,6 +123,7 @@ def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, e
     graph = GRAPH_TIERS[-1][1]
     for most, few, many in reversed(GRAPH_TIERS[:-1]):
         graph = xp.where(capacity < most * 1024, xp.where(ranks < 4, few, many), graph)
+    graph = xp.where(graph_batch_limit > 0, graph_batch_limit, graph)
     attention = PER_ATTENTION_GRAPH * graph * replicas * xp.where(graph > MANY, MORE, 1.0)
     chunk = PER_CHUNK_TOKEN * xp.maximum(prefill_chunk_tokens, LEAST_CHUNK)
     reserve = STATIC_BASE + chunk + PER_GRAPH * graph + PER_RANK * ranks * pp + xp.where(replicas > 1, attention, 0.0)
@@ -129,9 +132,17 @@ def unstated_reserve(hbm_capacity, mebibyte, prefill_chunk_tokens, tp, pp, ep, e
 
 
 @formula(unit="1", source="sglang2026arguments")
-def static_share(static_memory_fraction, unstated_reserve, hbm_capacity):
+def vision_share(vision_hidden_size, vision_layers):
+    """Factor by which SGLang lowers that share for models with an encoder of images: by its layers and width."""
+    more = vision_layers * vision_hidden_size**2 / VISION_BASE - 1
+    return xp.where(vision_hidden_size > 0, VISION * xp.clip(1 - VISION_SLOPE * more, *VISION_RANGE), 1.0)
+
+
+@formula(unit="1", source="sglang2026arguments")
+def static_share(static_memory_fraction, unstated_reserve, hbm_capacity, vision_share):
     """Part of the memory that weights and cache may take together: stated, or what the engine leaves of it."""
-    return xp.where(static_memory_fraction > 0, static_memory_fraction, 1 - unstated_reserve / hbm_capacity)
+    unstated = (1 - unstated_reserve / hbm_capacity) * vision_share
+    return xp.where(static_memory_fraction > 0, static_memory_fraction, unstated)
 
 
 @formula(unit="byte", source="kwon2023vllm, zheng2024sglang, nvidia2026trtllmmemory")
@@ -237,7 +248,7 @@ def fitting_context(
     rank_token_cache,
     window,
     window_pool_share,
-    page_tokens,
+    held_page_tokens,
 ):
     """Tokens of the longest sequence whose cache fits alone, in whole pages; layers with a window stop growing.
 
@@ -252,8 +263,8 @@ def fitting_context(
     span = xp.where(pooled, ENDLESS, xp.maximum(window, 1.0))
     short = quotient(room, whole + xp.where(pooled, window_pool_share, 1.0) * windowed, counted_memory)
     longer = quotient(xp.maximum(room - xp.where(pooled, 0.0, span) * windowed, 0.0), whole, counted_memory)
-    pages = xp.floor(xp.where(short > span, longer, short) / page_tokens + 1e-9)
-    return xp.where(apart & (states < sequence_state_memory), 0.0, xp.minimum(pages * page_tokens, ENDLESS))
+    pages = xp.floor(xp.where(short > span, longer, short) / held_page_tokens + 1e-9)
+    return xp.where(apart & (states < sequence_state_memory), 0.0, xp.minimum(pages * held_page_tokens, ENDLESS))
 
 
 @formula(unit="byte", source="kwon2023vllm")

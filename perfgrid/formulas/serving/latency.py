@@ -138,14 +138,14 @@ def prefill_launches(
 
 
 @formula(unit="s", source="sglang2025prefillgraph, deepspeed2026rollout")
-def late_launch_time(prefill_launches, prefill_launch_time, busy_time, communication_time):
-    """Time in which the devices wait for the host's launches, by pass: steps run as graphs, passes with prompts do not.
+def late_launch_time(prefill_launches, prompt_launch_time, busy_time, communication_time, late_step_time):
+    """Time in which the devices wait for the host's launches, by pass: passes with prompts do not run as graphs.
 
     The host runs ahead while kernels last, so a pass takes the longer of both.
     """
     device = in_pass(busy_time + communication_time, "prefill")
-    late = xp.maximum(prefill_launches * prefill_launch_time - device, 0.0)
-    return table("pass", prefill=late, decode=0.0)
+    late = xp.maximum(prefill_launches * prompt_launch_time - device, 0.0)
+    return table("pass", prefill=late, decode=late_step_time)
 
 
 @formula(unit="s", source="pope2022inference")

@@ -109,7 +109,7 @@ def prefill_share(
     communication_time,
     late_launch_time,
     prefill_launches,
-    prefill_launch_time,
+    prompt_launch_time,
     gemm_product_time,
     product_count,
     expert_product_time,
@@ -137,7 +137,7 @@ def prefill_share(
     held = of_prompt((products + experts) / remaining_cores) / own / passes
     square = of_prompt(attention_busy_time) / own
     late = of_prompt(late_launch_time) / own / passes
-    launches = at(prefill_launches, load=NODES[0]) * prefill_launch_time + of_prompt(host_time)
+    launches = at(prefill_launches, load=NODES[0]) * prompt_launch_time + of_prompt(host_time)
     return table(
         "prompt_part",
         fixed=fixed,

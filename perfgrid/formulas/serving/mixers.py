@@ -37,6 +37,40 @@ def LABEL_sequence_state_size(mixer_layers, recurrent_state_bytes, convolution_s
     return mixer_layers * (recurrent_state_bytes + convolution_state_bytes)
 
 
+@alternative(of="held_page_tokens", by="mixer", label=RECURRENT, unit="1", source="vllm2026hybrid",
+             others={NONE: "page_tokens"})  # fmt: skip
+def LABEL_held_page_tokens(
+    page_tokens, shared_pages, mixer_layers, recurrent_state_bytes, convolution_state_bytes, layer_token_cache
+):
+    """Tokens of a page: where states of layers lie in pages of keys these are raised until a state fits into one."""
+    state = recurrent_state_bytes + convolution_state_bytes
+    pages = xp.maximum(xp.ceil(state / (layer_token_cache * page_tokens) - 1e-6), 1.0)
+    return page_tokens * xp.where(shared_pages & (mixer_layers > 0), pages, 1.0)
+
+
+@alternative(of="state_padding", by="mixer", label=RECURRENT, unit="1", source="vllm2026hybrid", others={NONE: 1.0})
+def LABEL_state_padding(
+    held_page_tokens,
+    layer_token_cache,
+    recurrent_state_bytes,
+    convolution_state_bytes,
+    shared_pages,
+    mixer_layers,
+    caching_layers,
+    draft_modules,
+    draft_tokens,
+):
+    """Memory of the states of a sequence over their own size: whole pages, whole groups of layers, one for each draft.
+
+    Layers are in groups of as many as have keys, where these are fewer.
+    """
+    page = held_page_tokens * layer_token_cache / (recurrent_state_bytes + convolution_state_bytes)
+    layers = xp.maximum(mixer_layers, 1.0)
+    group = xp.clip(caching_layers + draft_modules, 1.0, layers)
+    groups = xp.ceil(layers / group) * group / layers
+    return xp.where(shared_pages, page * groups * (1 + draft_tokens), 1.0)
+
+
 @recurrent("recurrent_state_memory", "byte", "dao2024mamba2")
 def LABEL_recurrent_state_memory(running_batch, dp, sequence_state_memory):
     """Recurrent and convolution states of the running sequences on one device of the fullest stage."""

@@ -86,10 +86,10 @@ def prompt_token_time(busy_time, communication_time, going_on, chunk_tokens, cp,
 
 
 @formula(unit="s", source="sglang2025prefillgraph")
-def launched_time(prefill_launches, prefill_launch_time, busy_time, communication_time, load_weight):
+def launched_time(prefill_launches, prompt_launch_time, busy_time, communication_time, load_weight):
     """Time in which the host launches the kernels of a pass with prompts, less that of the devices."""
     device = in_pass(busy_time + communication_time, "prefill")
-    return weighed(prefill_launches * prefill_launch_time - device, load_weight)
+    return weighed(prefill_launches * prompt_launch_time - device, load_weight)
 
 
 @formula(unit="s", source="agrawal2024sarathi")

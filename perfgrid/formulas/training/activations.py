@@ -18,12 +18,6 @@ def stream_size(activation_size, stream_in_weight_format, weight_size, frozen_we
     return xp.where(stream_in_weight_format, weight_size * frozen_weight_share, activation_size)
 
 
-@formula(unit="byte", source="wolf2020transformers")
-def kept_norm_size(activation_size, norms_upcast, float32_size, trains_weights, stream_size):
-    """Bytes per element that a norm keeps of its input: that, or its float32 copy and, for its weight, the quotient."""
-    return xp.where(norms_upcast, float32_size + trains_weights * stream_size, activation_size)
-
-
 @formula(unit="1", source="wolf2020transformers")
 def kept_block_inputs(layer_blocks, ffn_inputs_kept, inputs_per_product, ffn_input_matrices):
     """Inputs of the matrices behind the norms of a layer that stay: one of a block, or one of each of its products.
@@ -78,15 +72,13 @@ def feed_forward_activations(
     kind_has_experts,
     expert_layer_activations,
     ffn_inputs_kept,
-    gate_results_kept,
-    activation_size,
+    gate_result_size,
 ):
     """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix.
 
     Where a gate multiplies in a kernel of its own, the result of the activation function too.
     """
-    gates = xp.where(gate_results_kept & (ffn_input_matrices > 1), activation_size, 0.0)
-    inputs = ffn_input_matrices * function_input_size + gates + ffn_inputs_kept * kept_operand_size
+    inputs = ffn_input_matrices * function_input_size + gate_result_size + ffn_inputs_kept * kept_operand_size
     dense = microbatch_tokens * rank_ffn_size * inputs
     kept = kind_is_dense * dense + kind_has_experts * expert_layer_activations
     return kept - ffn_inputs_kept * activation_function_dropped * activation_function_results
@@ -201,11 +193,7 @@ def head_inputs(
 @formula(unit="byte", source="korthikanti2022", where="section 4.3")
 def head_activations(
     head_inputs,
-    microbatch_tokens,
-    rank_vocab_size,
-    logit_size,
-    split_logit_size,
-    tp,
+    held_logits,
     head_passes,
     mtp_layers,
     mtp_activations,
@@ -215,25 +203,13 @@ def head_activations(
     There a fused loss works in single precision in place; others keep several copies of the logits, and more where
     ranks have parts of the vocabulary. With them those of modules that predict further tokens.
     """
-    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
-    return head_passes * (head_inputs + microbatch_tokens * rank_vocab_size * size) + mtp_layers * mtp_activations
+    return head_passes * (head_inputs + held_logits) + mtp_layers * mtp_activations
 
 
 @formula(unit="byte", source="pytorch2025memory")
-def forward_head_activations(
-    head_activations,
-    head_passes,
-    microbatch_tokens,
-    rank_vocab_size,
-    logit_size,
-    split_logit_size,
-    tp,
-    forward_logit_size,
-):
+def forward_head_activations(head_activations, head_passes, held_logits, forward_logits):
     """Activations of final norm and output head for one microbatch while the loss is computed in the forward pass."""
-    later = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
-    more = xp.where(forward_logit_size > 0, forward_logit_size - later, 0.0)
-    return head_activations + head_passes * microbatch_tokens * rank_vocab_size * more
+    return head_activations + head_passes * (forward_logits - held_logits)
 
 
 @formula(unit="byte", source="korthikanti2022", where="section 4.2.3")

@@ -151,12 +151,13 @@ def adapter_time(
     unquantised_matrix_rate,
     achieved_hbm_bandwidth,
     launch_overhead,
+    dequantisation_time,
 ):
-    """Time of the adapters of one layer, by resource and phase."""
+    """Time of the adapters of one layer, and to bring frozen matrices into 16 bits, by resource and phase."""
     shape = (joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
     traffic = adapter_traffic(*shape, activation_size, adapter_input_traffic, adapter_output_traffic)
     machine = (microbatch_tokens, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
-    return total(adapter_shares(adapted_gemms, *shape, traffic, *machine), "product")
+    return total(adapter_shares(adapted_gemms, *shape, traffic, *machine), "product") + dequantisation_time
 
 
 @formula(unit="1", source="hu2021lora")

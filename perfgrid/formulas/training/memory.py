@@ -137,11 +137,10 @@ def stage_matrix_parameters(kind_layers_by_stage, rank_layer_matrix_parameters, 
 
 
 @formula(unit="1", source="dettmers2023qlora")
-def quantisation_saving(frozen_matrix_size, frozen_weight_size, weight_size, trains_weights):
+def quantisation_saving(dequantised, frozen_matrix_size, frozen_weight_size, weight_size):
     """What quantised matrices of frozen layers save of a stored weight, over the bytes of a trained one."""
-    quantised = (frozen_matrix_size > 0) & (trains_weights == 0)
     stored = xp.where(frozen_weight_size > 0, frozen_weight_size, weight_size)
-    return xp.where(quantised, (stored - frozen_matrix_size) / weight_size, 0.0)
+    return dequantised * (stored - frozen_matrix_size) / weight_size
 
 
 @formula(unit="byte", source="rajbhandari2020zero", where="section 3.1")
@@ -155,6 +154,8 @@ def state_memory_by_stage(
     stage_matrix_parameters,
     shard_held_gradient_size,
     shard_optimizer_size,
+    wide_tables_by_stage,
+    replicated_scales_by_stage,
     expert_parameters_by_stage,
     expert_parameter_state_size,
 ):
@@ -167,7 +168,8 @@ def state_memory_by_stage(
     weights = (frozen + adapter_parameters_by_stage) * shard_weight_size
     trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
     states = trained * (shard_held_gradient_size + shard_optimizer_size)
-    return weights + states + expert_parameters_by_stage * expert_parameter_state_size
+    apart = wide_tables_by_stage + replicated_scales_by_stage
+    return weights + states + apart + expert_parameters_by_stage * expert_parameter_state_size
 
 
 @formula(unit="byte", source="korthikanti2022")

@@ -3,7 +3,7 @@
 | moment | beside weights and optimizer state |
 |---|---|
 | forward_end | activations in flight, logits as the loss computes them, 16-bit copies of weights that autocast caches |
-| loss_gradient | activations in flight, logits with their gradient |
+| loss_gradient | activations in flight, logits with their gradient, or gradients of the head if these are more |
 | layer_backward | activations in flight, one recomputed layer, buffers of its collectives; the logits are freed |
 | gradients_complete | all gradients, the layer whose backward pass comes last, activations of other microbatches |
 | optimizer_step | all gradients, temporaries of the optimizer; no activations |
@@ -17,8 +17,10 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, largest, largest_of_kinds, of_kinds, table
 from perfgrid.formulas.pipelines.stages import largest_of_stages, of_largest
 
+from .optimizers import TENSOR
+
 MOMENTS = INNER.labels["memory_moment"]
-TENSOR, GROUP = 1.0, 2.0  # codes of optimizer_step: fused, tensor, group, all
+GROUP = 2.0  # code of optimizer_step: fused, tensor, group, all
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -68,12 +70,13 @@ def reduction_buckets(held_buckets, gradient_bucket_size, zero, replica):
 
 
 @formula(unit="byte", source="korthikanti2022")
-def steady_working_memory(loss_working_memory, cp_memory, expert_buffers, reduction_buckets):
+def steady_working_memory(loss_working_memory, cp_memory, expert_buffers, reduction_buckets, dequantised_matrix):
     """Space in use while a layer runs backward, whatever is recomputed.
 
-    Buffers of context parallelism, gathered weights and inputs, what experts send and receive, buckets of gradients.
+    Buffers of context parallelism, gathered weights and inputs, what experts send and receive, buckets of gradients; a
+    frozen matrix in 16 bits.
     """
-    return loss_working_memory + cp_memory + expert_buffers + reduction_buckets
+    return loss_working_memory + cp_memory + expert_buffers + reduction_buckets + dequantised_matrix
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -149,8 +152,8 @@ def optimizer_copies_by_stage(
     trains_weights,
     shard,
     zero,
-    optimizer_step,
-    optimizer_copy_size,
+    step_scope,
+    step_copy_size,
     optimizer_group_size,
     largest_tensor,
     on_device_optimizer,
@@ -161,9 +164,9 @@ def optimizer_copies_by_stage(
     flattens its state works on the whole shard at once, with sharded weights on groups of parameters.
     """
     trained = xp.where(trains_weights > 0, parameters_by_stage, adapter_parameters_by_stage)
-    by_group = (optimizer_step == GROUP) & (zero >= 3)
-    limit = xp.where(optimizer_step == TENSOR, 2 * largest_tensor, xp.where(by_group, optimizer_group_size, 1e18))
-    size = xp.where(optimizer_step > 0, on_device_optimizer, 0.0) * optimizer_copy_size
+    by_group = (step_scope == GROUP) & (zero >= 3)
+    limit = xp.where(step_scope == TENSOR, 2 * largest_tensor, xp.where(by_group, optimizer_group_size, 1e18))
+    size = xp.where(step_scope > 0, on_device_optimizer, 0.0) * step_copy_size
     return size * xp.minimum(trained / xp.where(zero >= 1, shard, 1.0), limit)
 
 

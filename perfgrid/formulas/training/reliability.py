@@ -36,9 +36,9 @@ def time_between_failures(devices, device_failure_rate):
 
 
 @formula(unit="byte", source="kingma2015adam")
-def checkpoint_size(trained_parameters, weight_size, optimizer_state_size):
+def checkpoint_size(trained_parameters, weight_size, state_size):
     """Bytes of one checkpoint of the whole job: trained weights and optimizer state."""
-    return trained_parameters * (weight_size + optimizer_state_size)
+    return trained_parameters * (weight_size + state_size)
 
 
 @formula(unit="s", source="grattafiori2024llama3")

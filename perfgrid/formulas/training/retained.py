@@ -148,10 +148,7 @@ def allocator_gaps(
     cached_casts_by_stage,
     device_heads_by_stage,
     head_activations,
-    microbatch_tokens,
-    rank_vocab_size,
-    logit_size,
-    reserved_logit_size,
+    reserved_logits,
     loss_working_memory,
     gap_share,
 ):
@@ -160,8 +157,7 @@ def allocator_gaps(
     Tables of logits do not fit where gradients were, nor one that is written beside another; activations do. Beside
     them a share of what comes and goes.
     """
-    beside = xp.where(reserved_logit_size > 0, reserved_logit_size - logit_size, 0.0)
-    logits = device_heads_by_stage * (head_activations + microbatch_tokens * rank_vocab_size * beside)
+    logits = device_heads_by_stage * (head_activations + reserved_logits)
     freed = xp.where(gradients_kept, 0.0, gradient_memory_by_stage)
     passing = xp.maximum(freed, kept_activations_by_stage + cached_casts_by_stage) + logits
     segments = state_in_passes_by_stage + (1 + gap_share) * passing + loss_working_memory

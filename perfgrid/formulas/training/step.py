@@ -120,12 +120,12 @@ def clearing_traffic(
 
 
 @formula(unit="s", source="kingma2015adam")
-def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_device_optimizer, achieved_hbm_bandwidth):
+def optimizer_time(state_parameters, step_traffic, clearing_traffic, on_device_optimizer, achieved_hbm_bandwidth):
     """Time of the optimizer step on the fullest stage: (parameters·bytes + bytes cleared) / bandwidth.
 
     The bytes are those of this rank's part of the state. Valid for element-wise optimizers, which wait for memory.
     """
-    step = on_device_optimizer * state_parameters * optimizer_traffic
+    step = on_device_optimizer * state_parameters * step_traffic
     return (step + clearing_traffic) / achieved_hbm_bandwidth
 
 

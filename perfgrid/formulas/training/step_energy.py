@@ -92,12 +92,14 @@ def adapter_energy(
     half_precision_operation_energy,
     crossing_byte_energy,
     memory_access_energy,
+    dequantisation_traffic,
 ):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
     shape = (joined_matrices, lora_rank, gemm_inputs, gemm_outputs)
     traffic = adapter_traffic(*shape, activation_size, adapter_input_traffic, adapter_output_traffic)
     moved = microbatch_tokens * total(adapted_gemms * traffic, "product")
+    moved = moved + dequantisation_traffic
     return streamed(moved, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
@@ -187,14 +189,14 @@ def optimizer_energy(
     expert_replica,
     expert_shard,
     expert_shard_gradient_size,
-    optimizer_traffic,
+    step_traffic,
     memory_access_energy,
 ):
     """Energy of the optimizer step of all devices: traffic of every rank's part of the state, and clearing."""
     trained = trained_parameters + trains_weights * mtp_parameters
     routed = trains_weights * (moe_layers + xp.where(experts > 0, mtp_layers, 0.0)) * experts * expert_parameters
-    dense = (trained - routed) * replica * (optimizer_traffic / shard + shard_gradient_size)
-    of_experts = routed * expert_replica * (optimizer_traffic / expert_shard + expert_shard_gradient_size)
+    dense = (trained - routed) * replica * (step_traffic / shard + shard_gradient_size)
+    of_experts = routed * expert_replica * (step_traffic / expert_shard + expert_shard_gradient_size)
     return (dense + of_experts) * memory_access_energy
 
 

@@ -125,9 +125,9 @@ def embedding_busy_time(embedding_phase_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time):
+def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time, loss_recompute_time):
     """Kernel time of the head for one microbatch, forward, backward and recomputed, by resource."""
-    return total(head_phase_time, "phase") + of_kinds(mtp_kind_layers, layer_recompute_time)
+    return total(head_phase_time, "phase") + of_kinds(mtp_kind_layers, layer_recompute_time) + loss_recompute_time
 
 
 @formula(unit="s", source="guo2025", family=PARTS)
@@ -186,9 +186,9 @@ def layer_recompute_kernel_time(layer_recompute_time):
 
 
 @formula(unit="s", source="korthikanti2022")
-def head_recompute_kernel_time(mtp_kind_layers, layer_recompute_kernel_time):
-    """Kernel time of what the head computes again for one microbatch: only layers that predict further tokens."""
-    return of_kinds(mtp_kind_layers, layer_recompute_kernel_time)
+def head_recompute_kernel_time(mtp_kind_layers, layer_recompute_kernel_time, loss_recompute_time):
+    """Kernel time of what the head computes again for one microbatch: layers that predict further tokens, logits."""
+    return of_kinds(mtp_kind_layers, layer_recompute_kernel_time) + total(loss_recompute_time, "resource")
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
