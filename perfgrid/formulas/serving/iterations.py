@@ -76,12 +76,14 @@ def prompt_bound_batch(
     """Sequences of n steps whose prompts of c tokens mixed iterations of K have room for: n·K/(c + n) in each group.
 
     Of prompts that are not cut as many as k whole ones in each iteration keep running, k·n, or as leave room for k + 1.
+    Where not even one of each iteration has room, as if they were cut: such engines are given more room.
     """
     room = prefill_chunk_tokens * cp
     prompts = room / (computed_prompt_tokens + decode_steps * step_tokens)
     whole = xp.floor(prompts)
     beside = (room * (1 - 2 * ROUNDING) - (whole + 1) * computed_prompt_tokens) / step_tokens
-    most = xp.where(chunked_prompts, decode_steps * prompts, xp.maximum(decode_steps * whole, beside))
+    kept = xp.maximum(decode_steps * whole, beside)
+    most = xp.where(chunked_prompts | (whole < 1), decode_steps * prompts, kept)
     return dp * xp.where(prompts_beside_steps > 0, xp.maximum(pp * most, 1.0), UNBOUND)
 
 
