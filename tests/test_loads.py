@@ -13,8 +13,10 @@ from perfgrid.answers.saved import save_study
 from perfgrid.answers.serve_pools import serve_pools
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.reductions.argmin import nearest_first
+from perfgrid.formulas.serving.shares import OF_REPLICA, replica_parts
 from perfgrid.printing.answer import screen
 from perfgrid.study.study import Study, build_study
+from tests.inference.designs import evaluate
 from tests.test_bad_input import run
 
 MODEL, DEVICE = "llama-3.1-8b", "h100-sxm-80gb"
@@ -240,3 +242,22 @@ def test_pools_keep_limits_of_percentiles():
     assert not bool(serve_pools(MODEL, DEVICE, **asked, ttft=between, statistic="p99", variation=0.5).winner["found"])
     with pytest.raises(PerfgridError, match="p99 says what keeps a limit: state one"):
         serve_pools(MODEL, DEVICE, **asked, statistic="p99")
+
+
+def test_what_a_replica_waits_for_adds_up_to_its_time():
+    """By hand: of prompts in many passes, what they add to each, and not the steps beside them."""
+    design = {"model": "llama-3.1-70b", "device": DEVICE, "software": "vllm", "tp": 8.0, "batch": 256.0}
+    loaded = {
+        "prompt_tokens": 8000.0,
+        "output_tokens": 500.0,
+        "batch_rule": "concurrency",
+        "prefill_chunk_tokens": 512.0,
+    }
+    names = ("pass_time", "going_on", "kernels_time", "request_prefill_time", "request_decode_time", *OF_REPLICA)
+    found = evaluate(*names, **design, **loaded)
+    parts = replica_parts(found)
+    own = float(np.ravel(found["request_prefill_time"])[0] + np.ravel(found["request_decode_time"])[0])
+    assert sum(parts.values()) == pytest.approx(own, rel=1e-6)
+    shares = {name: part / own for name, part in parts.items()}
+    assert shares["communication_time"] == pytest.approx(0.369, abs=0.03)
+    assert shares["hbm_time"] == pytest.approx(0.248, abs=0.03)

@@ -64,7 +64,7 @@ ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embeddin
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel: its part of the model, runs per layer (or per part), seconds and limiting resource by phase.
+    """One kernel: its part of the model, runs per layer (or per part), seconds and its largest resource by phase.
 
     Of serving, what a pass waits for between kernels follows, and the whole pass (part "wait", "total").
     """
@@ -109,7 +109,7 @@ def kernels(
     Returns
     -------
     KernelList
-        ``kernels`` (name, part, runs, and by phase ``time`` in seconds and the limiting resource ``bound_by``), the
+        ``kernels`` (name, part, runs, and by phase ``time`` in seconds and its largest resource ``bound_by``), the
         ``point`` and the constraints ``violated`` there. Recomputation repeats forward phases. Of serving also
         ``iterations``: the time of an iteration by sequences that decode and by prompt tokens (`IterationTimes`).
 

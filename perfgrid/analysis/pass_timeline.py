@@ -72,7 +72,7 @@ def pass_timeline(
         "pass": {"long_name": "pass through all layers"},
         "kind": {"long_name": "kernel, communication, host or wait"},
         "layer": {"long_name": "layer; -1: outside of layers"},
-        "bound_by": {"long_name": "resource that limits it"},
+        "bound_by": {"long_name": "resource with the largest share of it"},
         "start": {"long_name": "start", "units": "s"},
         "end": {"long_name": "end", "units": "s"},
     }

@@ -47,4 +47,4 @@ def kept_free(shares: dict[str, float]) -> str:
     """What devices keep free where nobody stated it, in words."""
     alike = len(set(shares.values())) == 1
     each = [f"{share:.0%} of the memory{'' if alike else f' of {device}'}" for device, share in shares.items()]
-    return f"{', '.join(dict.fromkeys(each))} kept free, to fit with 90% probability: {memory_note()}"
+    return f"{', '.join(dict.fromkeys(each))} kept free, to fit with 90% probability on its software: {memory_note()}"

@@ -238,7 +238,7 @@ def serve(
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
-            "ties": [STAGES, FIRST if clients is not None else LATENCY],
+            "ties": [name for name in (STAGES, FIRST if clients is not None else LATENCY) if name != decisive],
             "within": NEARLY_EQUAL,
         },
     }

@@ -82,10 +82,10 @@ def forget(start: str, most: int) -> None:
 
 def _used(folder: Path, start: str) -> list[Path]:
     """What is kept under names of a beginning, what was used longest ago first."""
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry for entry in entries if entry.name.startswith(start) and entry.name.endswith(".kept")]
-            found = [(entry.stat().st_mtime, entry.path) for entry in names]
-    except OSError:
-        return []
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and entry.name.endswith(".kept"):
+                with suppress(OSError):  # another process removed it at the same time
+                    found.append((entry.stat().st_mtime, entry.path))
     return [Path(path) for _, path in sorted(found)]

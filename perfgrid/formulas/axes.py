@@ -94,7 +94,14 @@ INNER = InnerAxes(
         "component": AXIS_LABELS["component"],
         "layer_kind": ("dense", "experts"),  # kinds of layers of a model, in the order in which tokens pass them
         "mixer_kind": ("attention", "recurrent"),  # what mixes the tokens in layers of hybrid models
-        "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
+        "resource": (
+            "arithmetic",
+            "registers",
+            "shared_memory",
+            "l2",
+            "hbm",
+            "launch",
+        ),
         "recompute_mode": ("none", "selective", "full"),  # least first
         # of a training step, at which memory may be fullest (see `moments`)
         "memory_moment": ("forward_end", "loss_gradient", "layer_backward", "gradients_complete", "optimizer_step"),

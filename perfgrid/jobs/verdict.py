@@ -191,14 +191,14 @@ def _fullest(study: Study) -> tuple[float, float]:
     return max(of, key=lambda pair: pair[0] / pair[1])
 
 
-def reasons(found: xr.Dataset, output: str, of_memory: bool = True) -> list[str]:
-    """Why the one design of a result is not feasible, for an output; without ``of_memory`` why it never is."""
+def reasons(found: xr.Dataset, output: str, beyond_limits: bool = True) -> list[str]:
+    """Why the one design of a result is not feasible, for an output; or without ``beyond_limits`` why it never is."""
     names = str(found[output].attrs.get(CONCERNING, "")).split()
     about = {name: found[name].attrs for name in names if not bool(np.all(found[name].values))}
     return [
         str(own["reason"])
         for name, own in about.items()
-        if of_memory or (own["constraint"] != EXCEEDS and name != NO_BATCH)
+        if beyond_limits or (own["constraint"] != EXCEEDS and name != NO_BATCH)
     ]
 
 
@@ -268,7 +268,7 @@ def _at_length(
     grid = evaluate(replace(study, file=study.file.model_copy(update={"outputs": [*HELD, SERVED]})))
     longest, shortest = (grid.isel({AXIS: row}).squeeze(drop=True) for row in (0, 1))
     held = {name: float(np.ravel(longest[name].values)[0]) for name in HELD}
-    return held, tuple(reasons(shortest, SERVED, of_memory=False))
+    return held, tuple(reasons(shortest, SERVED, beyond_limits=False))
 
 
 def held_study(job: Job, lengths: Sequence[int], device: str, catalog: Catalog, software: str | None) -> Study:

@@ -74,3 +74,22 @@ def test_what_is_put_together_to_be_taken_apart_is_no_array():
 
     made = {equation.primitive.name for equation in jax.make_jaxpr(by_row)(POINTS).eqns}
     assert not made & {"concatenate", "slice", "gather"}, made
+
+
+def test_rows_are_an_array_to_whoever_takes_them_as_one():
+    """Formulas of users may iterate, count axes from the front, or ask for options that no row can follow."""
+    plain = nested(POINTS)
+    with compiled_by_row():
+        rows = nested(jnp.asarray(POINTS))
+        ways = (
+            lambda v: xp.sum(v, axis=2, keepdims=True),
+            lambda v: xp.max(v, axis=-2, initial=0.0),
+            lambda v: xp.reshape(v, -1),
+            lambda v: xp.matmul(v, np.ones((1, 2))),
+            lambda v: xp.broadcast_to(xp.sum(v, axis=-2, keepdims=True), (5, 2, 3, 1)),
+            lambda v: sum(list(v)),
+            lambda v: v.T,
+            jnp.sum,
+        )
+        for way in ways:
+            np.testing.assert_allclose(whole(way(rows)), way(plain), rtol=1e-6)

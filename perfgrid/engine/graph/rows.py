@@ -7,7 +7,7 @@ rows together only for others to take them apart again are compiled row by row i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import reduce
 from typing import Any
@@ -103,6 +103,18 @@ class Rows(Ruled):
         """The type of the value."""
         return self.rows[0].dtype
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)
+
+    def __jax_array__(self) -> Any:
+        return self.value
+
+    def __getattr__(self, name: str) -> Any:
+        """Other attributes of an array are those of all rows together."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
     def __getitem__(self, key: Any) -> Any:
         """The value at an index: one row, or a part of every row, without putting them together."""
         if isinstance(key, tuple) and key and key[0] is Ellipsis and all(isinstance(k, slice) for k in key[1:]):
@@ -120,13 +132,14 @@ class Rows(Ruled):
         """The value of the function ``xp.<name>``: row by row where it acts on every element, or along other axes."""
         others = [a for a in (*arguments, *options.values()) if isinstance(a, Ruled) and not isinstance(a, Rows)]
         if not others:
-            if name == "where" or isinstance(getattr(np, name), np.ufunc):
+            function = getattr(np, name)
+            if name == "where" or (isinstance(function, np.ufunc) and function.signature is None):
                 return self._by_element(name, arguments, options)
-            first, *more = arguments
-            if first is self and name in _MOVED:
-                found = _MOVED[name](self, name, *more, **options)
-                if found is not None:
-                    return found
+            if arguments and arguments[0] is self and name in _MOVED:
+                with suppress(TypeError):  # options that no row by itself can follow
+                    found = _MOVED[name](self, name, *arguments[1:], **options)
+                    if found is not None:
+                        return found
         return getattr(xp, name)(*map(_whole, arguments), **{k: _whole(v) for k, v in options.items()})
 
     def _by_element(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -138,12 +151,15 @@ class Rows(Ruled):
     def _reduced(self, name: str, axis: int | None = None, keepdims: bool = False) -> Any:
         if not keepdims or not isinstance(axis, int):
             return None
+        axis = axis - self.ndim if axis >= 0 else axis
         if axis == self.axis:
             return reduce(getattr(xp, _REDUCED[name]), self.rows)
         return Rows([getattr(xp, name)(row, axis=axis, keepdims=True) for row in self.rows], self.axis)
 
     def _reshaped(self, _: str, shape: tuple[int, ...]) -> Any:
         """The same values with more or fewer axes of size 1."""
+        if min(shape) < 0:
+            return None
         before = [axis for axis, size in enumerate(self.shape) if size > 1]
         after = [axis for axis, size in enumerate(shape) if size > 1]
         if [self.shape[axis] for axis in before] != [shape[axis] for axis in after] or len(self.rows) == 1:
@@ -154,6 +170,8 @@ class Rows(Ruled):
 
     def _broadcast(self, _: str, shape: tuple[int, ...]) -> Any:
         own = list(shape)
+        if own[self.axis] != len(self.rows):
+            return None
         own[self.axis] = 1
         return Rows([xp.broadcast_to(row, tuple(own)) for row in self.rows], self.axis)
 

@@ -50,11 +50,15 @@ def by_resource(*shares):
 def beside(chip, *, launch=0.0, **times):
     """Time of kernels by resource whose work on chip runs beside the traffic of other resources: the longest of all.
 
-    ``chip`` lies along the axis ``resource`` and adds up to the time on chip; launches are added.
+    ``chip`` lies along the axis ``resource`` and adds up to the time on chip, one resource beside the others: its own
+    resources divide its part as they divide it alone (Owen 1977). Launches are added.
     """
     whole = total(chip, "resource")
     on_chip, *others = shared((whole, *times.values()))
-    return on_chip / xp.where(whole > 0, whole, 1e10) * chip + along(dict(zip(times, others, strict=True)), launch)
+    works = whole > 0
+    idle = along({"arithmetic": xp.where(works, 0.0, on_chip)}, 0.0)  # 0, with its slope
+    part = xp.where(works, on_chip, 0.0) / xp.where(works, whole, 1e10)
+    return part * chip + idle + along(dict(zip(times, others, strict=True)), launch)
 
 
 def held_by_memory(time):

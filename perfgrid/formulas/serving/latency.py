@@ -24,7 +24,7 @@ def with_steps(prompts, steps, mixed):
 def kernels_time(
     products_time, experts_time, attention_time, mixers_time, indexers_time, streams_time, remaining_cores
 ):
-    """Time of all kernels of one pass through all layers by the resource they wait for, by resource and pass."""
+    """Time of all kernels of one pass through all layers, by resource and pass."""
     return (
         products_time + experts_time + attention_time + mixers_time + indexers_time + streams_time
     ) / remaining_cores

@@ -6,7 +6,7 @@ from perfgrid.engine.graph.tables import by_label
 from perfgrid.formulas.axes import at, total
 
 from .batching import LOOPS, NODES
-from .iterations import UNBOUND
+from .iterations import LEAST_ADDED, UNBOUND
 from .latency import in_pass
 
 PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
@@ -68,15 +68,27 @@ def request_latency(time_to_first_token, loaded_step_time, decode_steps):
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
 def prefill_PART_time(PART_time, prefill_rounds, started_passes, stage_share, load_weight):
-    """PART part of the time of a prefill (kernels: by the resource that they wait for, by resource)."""
+    """PART part of the time of a prefill (kernels: by resource)."""
     started = started_passes * stage_share * in_pass(PART_time, "decode")
     return total((in_pass(PART_time, "prefill") * prefill_rounds + started) * load_weight, "load")
 
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
 def decode_PART_time(PART_time, batch_parts, load_weight):
-    """PART part of the time of one decoding step (kernels: by the resource that they wait for, by resource)."""
+    """PART part of the time of one decoding step (kernels: by resource)."""
     return total(batch_parts * in_pass(PART_time, "decode") * load_weight, "load")
+
+
+@formula(unit="s", source="williams2009roofline, little1961", family=PARTS)
+def replica_PART_time(PART_time, pass_time, going_on, request_prefill_time, request_decode_time, load_weight):
+    """PART part of the time of a replica that a request takes: of what its prompt adds, and of its share of steps.
+
+    Prompts of others hold a request up, too: its own passes do not tell what more requests would wait for.
+    """
+    prefill, step = in_pass(PART_time, "prefill"), in_pass(PART_time, "decode")
+    whole, each = in_pass(pass_time, "prefill"), in_pass(pass_time, "decode")
+    added = (prefill - going_on * step) / xp.maximum(whole - going_on * each, LEAST_ADDED * whole)
+    return total((request_prefill_time * added + request_decode_time * step / each) * load_weight, "load")
 
 
 # ---- rates ----------------------------------------------------------------------------------------------------------

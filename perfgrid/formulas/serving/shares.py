@@ -10,9 +10,8 @@ from perfgrid.formulas.axes import INNER, at, total
 
 PASSES = {"PASS": ("prefill", "decode")}
 PARTS = ("kernels", "communication", "host", "late_launch")
-OF_PASSES = tuple(f"{which}_{part}_time" for which in ("prefill", "decode") for part in PARTS)
-QUANTITIES = (*OF_PASSES, "decode_steps")
-OF_REPLICA = (*OF_PASSES, "request_prefill_time", "request_decode_time", "going_on", "load_weight")
+QUANTITIES = (*(f"{which}_{part}_time" for which in ("prefill", "decode") for part in PARTS), "decode_steps")
+OF_REPLICA = tuple(f"replica_{part}_time" for part in PARTS)
 
 
 @formula(unit="s", source="williams2009roofline", family=PASSES)
@@ -58,12 +57,9 @@ def PASS_host_fraction(PASS_host_time, PASS_late_launch_time, PASS_work_time):
     return (PASS_host_time + PASS_late_launch_time) / PASS_work_time
 
 
-def pass_parts(values: Mapping[str, Any], which: str) -> dict[str, float]:
-    """Time of a pass in s, by resource, for other ranks, and for the host. ``values`` holds `OF_PASSES`."""
-    kernels, communication, host, late = (np.ravel(values[f"{which}_{part}_time"]) for part in PARTS)
-    parts = zip(
-        (*INNER.labels["resource"], "communication", "host"), (*kernels, *communication, *(host + late)), strict=True
-    )
+def _by_name(kernels: Any, communication: Any, host: Any) -> dict[str, float]:
+    """Times by resource, for other ranks, and for the host, under the names of quantities."""
+    parts = zip((*INNER.labels["resource"], "communication", "host"), (*kernels, *communication, *host), strict=True)
     return {f"{name}_time": float(time) for name, time in parts}
 
 
@@ -73,20 +69,13 @@ def request_parts(values: Mapping[str, Any], steps: float | None = None) -> dict
     ``values`` holds `QUANTITIES`; ``steps`` counts other than all of its steps (0: the prefill only).
     """
     steps = float(np.squeeze(values["decode_steps"])) if steps is None else steps
-    prefill, step = (pass_parts(values, which) for which in ("prefill", "decode"))
-    return {name: prefill[name] + steps * step[name] for name in prefill}
+    kernels, communication, host, late = (
+        np.ravel(values[f"prefill_{part}_time"]) + steps * np.ravel(values[f"decode_{part}_time"]) for part in PARTS
+    )
+    return _by_name(kernels, communication, host + late)
 
 
 def replica_parts(values: Mapping[str, Any]) -> dict[str, float]:
-    """Time of a replica in s that a request takes, in the same parts: what its prompt adds, and its share of steps.
-
-    Prompts of others hold a request up, too: its own passes do not tell what more requests would wait for. ``values``
-    holds `OF_REPLICA`.
-    """
-    weight = np.ravel(values["load_weight"])
-    by_load = [np.resize(np.ravel(values[name]), weight.size) for name in OF_REPLICA[-4:-1]]
-    prompt, steps, going_on = (float(np.sum(value * weight)) for value in by_load)
-    prefill, step = (pass_parts(values, which) for which in ("prefill", "decode"))
-    added = {name: max(prefill[name] - going_on * step[name], 0.0) for name in prefill}
-    whole, each = (sum(parts.values()) or 1.0 for parts in (added, step))
-    return {name: prompt * added[name] / whole + steps * step[name] / each for name in added}
+    """Time of a replica that a request takes in s, in the same parts. ``values`` holds `OF_REPLICA`."""
+    kernels, communication, host, late = (np.ravel(values[name]) for name in OF_REPLICA)
+    return _by_name(kernels, communication, host + late)
