@@ -41,7 +41,7 @@ best[["step_time", "model_flops_utilization"]].to_dataframe().filter(["paralleli
 # ## The split
 # Chip: arithmetic and the memories on the chip, which feed it. Memory: HBM. Communication: what nothing hides. The rest
 # are launches and the host, pipeline bubbles, the optimizer and stragglers. A kernel's time is divided among its
-# resources, equally while several are busy. On A100 L2 and arithmetic take about equally long: without any limit of L2
+# resources by their chances to be the slowest. On A100 L2 and arithmetic take about equally long: without any limit of L2
 # the step is hardly shorter (below).
 
 # %%

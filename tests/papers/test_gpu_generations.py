@@ -23,8 +23,7 @@ def test_generations():
     assert 7 < times.iloc[0] / times["B200 NDR fp8"] < 10 < times.iloc[0] / times.iloc[-1] < 35
     shares = {share: best[f"{share}_fraction"].to_series() for share in SHARES}
     np.testing.assert_allclose(sum(shares.values()), 1, atol=1e-3)  # tied embeddings have no share of their own
-    largest = [max(shares, key=lambda share: shares[share][system]) for system in times.index]
-    assert largest == ["arithmetic"] * 6 + ["communication"]  # in 4 bits
+    assert all((shares["arithmetic"] >= share).all() for share in shares.values())
     for growing in ("communication", "host"):
         assert shares[growing].iloc[-1] > 2 * shares[growing].iloc[0]
 

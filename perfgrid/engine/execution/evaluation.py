@@ -16,12 +16,13 @@ from importlib.metadata import version
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from perfgrid.engine.cache import cache_folder
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.namespace import xp
-from perfgrid.engine.graph.rows import compiled_by_row
+from perfgrid.engine.graph.rows import compiled_by_row, whole
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Partition
 from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
@@ -33,6 +34,7 @@ from .materialised import Call, Input, Kernel, Takes, calls_of, materialised
 from .small_stage import expanded, small_values
 
 TILE_POINTS = 2**22
+_PACKAGE = __name__.partition(".")[0] + "."
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
 
 
@@ -128,8 +130,12 @@ class Evaluation:
         def result(*given: Any) -> Any:
             made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
             for current in fused:
-                with compiled_by_row():
-                    found = xp.asarray(plan.call(current, [made[a] for a in nodes[current].arguments]))
+                arguments = [made[a] for a in nodes[current].arguments]
+                if nodes[current].function.__module__.startswith(_PACKAGE):
+                    with compiled_by_row():
+                        found = xp.asarray(plan.call(current, arguments))
+                else:  # a formula of a user, who may call JAX by itself
+                    found = jnp.asarray(plan.call(current, [whole(a) for a in arguments]))
                 if found.dtype != bool and found.dtype != dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {found.dtype} on a {dtype} grid; "

@@ -106,9 +106,6 @@ class Rows(Ruled):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.value)
 
-    def __jax_array__(self) -> Any:
-        return self.value
-
     def __getattr__(self, name: str) -> Any:
         """Other attributes of an array are those of all rows together."""
         if name.startswith("__"):

@@ -248,7 +248,7 @@ def flash_compute_time(
     hidden = hidden_softmax * only("phase", "forward")
     counted = side_by_side(xp.maximum(arithmetic, scratchpad), softmax, hidden) / attention_balance
     time = flash_slowdown * counted / flash_efficiency
-    by_arithmetic, by_scratchpad = shared((arithmetic, scratchpad))
+    by_arithmetic, by_scratchpad = shared(arithmetic, scratchpad)
     longer = by_arithmetic + by_scratchpad
     return by_resource(by_arithmetic, 0.0, by_scratchpad) * time / xp.where(longer > 0, longer, 1e10)
 

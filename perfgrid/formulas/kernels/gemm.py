@@ -15,9 +15,9 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.engine.graph.tables import constants
-from perfgrid.formulas.axes import only, smallest, table
+from perfgrid.formulas.axes import only, smallest, table, total
 
-from .roofline import beside, by_resource, roofline_time, shared
+from .roofline import SHARPNESS, beside, by_resource, roofline_time, shared
 from .tiling import hbm_bytes, l2_loads, padded_volume, partial_bytes, tiles_and_parts, wave_utilisation
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
@@ -223,7 +223,7 @@ def PRODUCT_epilogue_time(
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="ardalani2022deepflow, shapley1953", family=PRODUCTS)
+@formula(unit="s", source="ardalani2022deepflow, luce1959", family=PRODUCTS)
 def PRODUCT_chip_time(
     PRODUCT_wave_volume,
     PRODUCT_l2_time,
@@ -237,17 +237,17 @@ def PRODUCT_chip_time(
     """Time of each PRODUCT kernel on chip with its fastest tile, by resource and phase.
 
     A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue, which writes
-    to the cache. The fastest tile is taken, also where a resource counts as free.
+    to the cache. The fastest tile is taken; resources share its time by the chance of each tile to be the fastest.
     """
     scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
     on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
-    times = [(time, 0.0) for time in on_core] + [(PRODUCT_l2_time, PRODUCT_epilogue_time)]
-
-    def fastest(*some):
-        loops, epilogues = zip(*some, strict=True)
-        return smallest(roofline_time(*loops) + sum(epilogues), "tile")
-
-    return by_resource(*shared(times, fastest))
+    levels = (*on_core, PRODUCT_l2_time)
+    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    least = smallest(time, "tile")
+    chance = (least / time) ** SHARPNESS
+    part = least / time * chance / total(chance, "tile")
+    waits = by_resource(*(total(part * level, "tile") for level in shared(*levels)))
+    return waits + total(part * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
 
 
 @formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
@@ -274,7 +274,7 @@ def PRODUCT_hbm_traffic(
     return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
-@formula(unit="s", source="williams2009roofline, littlechild1973", family=PRODUCTS)
+@formula(unit="s", source="williams2009roofline, luce1959", family=PRODUCTS)
 def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
     """Time of each PRODUCT kernel, by resource and phase.
 
