@@ -74,7 +74,9 @@ def _reached(found: Verdict) -> Iterator[tuple[str, str]]:
     if found.memory is not None and found.capacity is not None:
         short = found.memory - found.capacity
         over = f", short by {number(short, 'byte')}" if short > 0 else ""
-        yield "memory", f"{number(found.memory, 'byte')} of {number(found.capacity, 'byte')} a device{over}"
+        ends = [number(end, "byte") for end in found.memory_interval or () if isfinite(end)]
+        within = f" ({' to '.join(ends)})" if ends else ""
+        yield "memory", f"{number(found.memory, 'byte')}{within} of {number(found.capacity, 'byte')} a device{over}"
     for name, ends in (found.reached or {}).items():
         word, unit = WORDS[name]
         known = [end for end in ends if isfinite(end)]

@@ -84,7 +84,8 @@ class Held:
 class Verdict:
     """What a job needs and reaches on a device.
 
-    ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``fits`` and ``why_not``: of the
+    ``held``: of a server, pool by pool; ``memory``, ``capacity``: bytes of a device; ``memory_interval``: of 90 of 100
+    measurements, of training; ``fits`` and ``why_not``: of the
     job, None without a load; ``reached``: quantity -> value, low, high of 90 of 100 measurements; ``lacking``: what is
     to be stated for the rest; ``uncounted``: keys that would change it and are not modelled, or not known; ``notes``:
     of its study; ``parameters``: of the model, as its shape has them.
@@ -95,6 +96,7 @@ class Verdict:
     held: tuple[Held, ...] = ()
     memory: float | None = None
     capacity: float | None = None
+    memory_interval: tuple[float, float] | None = None
     fits: bool | None = None
     why_not: tuple[str, ...] = ()
     reached: Mapping[str, tuple[float, float, float]] | None = None
@@ -172,10 +174,12 @@ def _under_load(found: Verdict, job: Job, study: Study) -> Verdict:
         one = intervals(study, [(0,) * len(study.space.axes)], name)[0]
         reached[name] = (one.value, one.low, one.high)
     memory, capacity = (float(grid[name].values) for name in held) if not job.pools else _fullest(study)
+    own = intervals(study, [(0,) * len(study.space.axes)], held[0])[0] if training else None
     return replace(
         found,
         memory=memory,
         capacity=capacity,
+        memory_interval=None if own is None else (own.low, own.high),
         fits=not why_not,
         why_not=tuple(why_not),
         reached=reached or None,
