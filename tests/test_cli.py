@@ -115,7 +115,7 @@ def test_explain_from_study_and_file(monkeypatch, capsys, tmp_path):
     assert from_file == from_study
     assert from_study.splitlines()[-1].startswith("% per 1 % more: ")
     _, shallow, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--depth", "1", *at)
-    assert len(shallow.splitlines()) < 16
+    assert len(shallow.splitlines()) < 19
     _, cited, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--sources", *at)
     assert "[guo2025] step_time(microbatches, slowest_stage_time" in cited
     _, every, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--all", *at)

@@ -90,7 +90,7 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
     served = [p for p in found.worst(len(found.predictions)) if p.record.kind == "inference"]
     worst, alone = served[0], next(p for p in served if not two_pools(p.record))
     assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("prompt_queue_time", 0.7)
-    assert (alone.largest_part, round(alone.largest_part_share or 0, 2)) == ("hbm_time", 0.73)
+    assert (alone.largest_part, round(alone.largest_part_share or 0, 2)) == ("hbm_time", 0.61)
     for wrong in (("--group", "kempner"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")

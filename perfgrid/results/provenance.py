@@ -185,10 +185,15 @@ def plan_of(
 def _with_defaults(space: Space, registry: Registry) -> Space:
     """A stored space with the defaults of quantities that a later version added."""
     known = {*space.names(), *registry.formulas}
+    words = {choice.by for choice in registry.choices.values()}
     added = {
-        v.name: INNER.vector(v.axis, [v.default_at(label) for label in v.labels]) if v.axis else v.default_value
+        v.name: v.default
+        if v.kind == "label"
+        else INNER.vector(v.axis, [v.default_at(label) for label in v.labels])
+        if v.axis
+        else v.default_value
         for v in load_variables().values()
-        if v.optional and v.default is not None and v.kind != "label" and v.name not in known
+        if v.optional and v.default is not None and v.name not in known and (v.kind != "label" or v.name in words)
     }
     return Space(space.axes, {**added, **space.constants})
 

@@ -379,6 +379,7 @@ def test_every_constraint_has_a_test():
         "fits_memory",
         "sequences_fit_their_pools",  # test_engine_memory
         "copies_are_split",  # test_engine_memory
+        "modules_exist",  # test_launching
         "batch_can_be_chosen",
         # test_clients
         "indexer_has_latents",  # test_sparse_attention

@@ -288,7 +288,7 @@ OVERLAPS = ("tp_overlap", "tp_ring_overlap", "dp_overlap", "parameter_overlap")
 @pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
 def test_more_overlap_never_slows(given, name):
     times = [design(**{**given, "zero": 1.0, name: value})["step_time"] for value in (0.0, 0.3, 0.7, 1.0)]
-    assert times == sorted(times, reverse=True)
+    assert np.diff(times).max() <= 1e-12 * times[0]  # rounding
 
 
 @pytest.mark.parametrize("given", DESIGNS, ids=NAMES)

@@ -11,6 +11,16 @@ from perfgrid.engine.errors import PerfgridError
 
 from .nodes import Graph
 
+ROUNDING = 1e-12  # relative difference below which a value counts as the same
+
+
+def alike(before: Any, now: Any) -> bool:
+    """Whether two values differ by rounding at most; words and flags not at all."""
+    before, now = np.asarray(before), np.asarray(now)
+    if before.shape != now.shape or not (before.dtype.kind == now.dtype.kind == "f"):
+        return np.array_equal(before, now)
+    return bool(np.allclose(now, before, rtol=ROUNDING, atol=0.0, equal_nan=True))
+
 
 def moves(
     before: Graph, values: Mapping[str, Any], after: Graph, leaves: Mapping[str, Any], watched: Collection[str]
@@ -23,7 +33,7 @@ def moves(
     now: dict[str, Any] = {}
 
     def differs(name: str, value: Any) -> bool:
-        if name in values and np.array_equal(values[name], value, equal_nan=True):
+        if name in values and alike(values[name], value):
             return False
         now[name] = value
         return name in watched and (name in values or not value)

@@ -17,7 +17,7 @@ from perfgrid.engine.graph.registry import formula, synonyms
 from perfgrid.engine.graph.tables import constants
 from perfgrid.formulas.axes import only, smallest, table, total
 
-from .roofline import SHARPNESS, beside, by_resource, roofline_time, shared
+from .roofline import beside, by_resource, chance, roofline_time, shared
 from .tiling import hbm_bytes, l2_loads, padded_volume, partial_bytes, tiles_and_parts, wave_utilisation
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
@@ -223,7 +223,7 @@ def PRODUCT_epilogue_time(
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="ardalani2022deepflow, luce1959", family=PRODUCTS)
+@formula(unit="s", source="ardalani2022deepflow, luce1977", family=PRODUCTS)
 def PRODUCT_chip_time(
     PRODUCT_wave_volume,
     PRODUCT_l2_time,
@@ -244,8 +244,9 @@ def PRODUCT_chip_time(
     levels = (*on_core, PRODUCT_l2_time)
     time = roofline_time(*levels) + PRODUCT_epilogue_time
     least = smallest(time, "tile")
-    chance = (least / time) ** SHARPNESS
-    part = least / time * chance / total(chance, "tile")
+    ratio = xp.where(time > 0, least / xp.where(time > 0, time, 1e10), 1.0)
+    fastest = chance(ratio)
+    part = ratio * fastest / total(fastest, "tile")
     waits = by_resource(*(total(part * level, "tile") for level in shared(*levels)))
     return waits + total(part * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
 
@@ -274,7 +275,7 @@ def PRODUCT_hbm_traffic(
     return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
-@formula(unit="s", source="williams2009roofline, luce1959", family=PRODUCTS)
+@formula(unit="s", source="williams2009roofline, luce1977", family=PRODUCTS)
 def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
     """Time of each PRODUCT kernel, by resource and phase.
 

@@ -6,7 +6,7 @@ over all levels of memory.
 
 The longest time alone says little about a kernel that two resources hold up almost equally long: one of them would
 account for all of it. Rates are known within a sixth or so, and each resource accounts for the chance that it is the
-slowest. Where the logarithms of times t err independently by the Gumbel distribution of scale 1/p, that is (Luce 1959)
+slowest. Where the logarithms of times t err independently by the Gumbel distribution of scale 1/p, that is (Luce 1977)
 
     t_i^p / sum over j of t_j^p.
 
@@ -21,11 +21,18 @@ from perfgrid.formulas.axes import INNER, at, only, table, total
 
 RESOURCES = INNER.labels["resource"]
 SHARPNESS = 8  # p: a standard deviation of 16 % of each time
+NEGLIGIBLE = 1e-9
 
 
 def roofline_time(*times):
     """Time of a kernel whose arithmetic and traffic at every level overlap: the longest."""
     return reduce(lambda a, b: xp.maximum(a, b), times)
+
+
+def chance(ratio):
+    """Weight of a time by its ratio to the longest, or of that to it: its power p, 0 where that is next to nothing."""
+    power = ratio**SHARPNESS
+    return xp.where(power > NEGLIGIBLE, power, 0.0)
 
 
 def shared(*times):
@@ -34,7 +41,7 @@ def shared(*times):
         return list(times)
     longest = roofline_time(*times)
     taken = xp.where(longest > 0, longest, 1e10)
-    powers = [(time / taken) ** SHARPNESS for time in times]
+    powers = [chance(time / taken) for time in times]
     whole = longest / xp.maximum(sum(powers), 1.0)  # one of them is 1, unless no resource takes any time
     return [whole * power for power in powers]
 
