@@ -21,7 +21,7 @@ from perfgrid.formulas.axes import INNER, at, only, table, total
 
 RESOURCES = INNER.labels["resource"]
 SHARPNESS = 8  # p: a standard deviation of 16 % of each time
-NEGLIGIBLE = 1e-9
+NEGLIGIBLE = 1e-3  # of a time below 0.42 of the longest
 
 
 def roofline_time(*times):
