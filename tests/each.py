@@ -1,4 +1,4 @@
-"""Cases of a test in one loop: collected in no time, and all that fail are told with their labels."""
+"""Cases of one test in a loop: quick to collect; every case that fails is reported by its label."""
 
 from __future__ import annotations
 

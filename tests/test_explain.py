@@ -95,7 +95,7 @@ def test_elasticities_are_those_of_the_sensitivity():
     known = pg.sensitivity(study("korthikanti"), "step_time", names, at, dtype="float64").step_time_elasticity
     for name in names:
         assert found[name] == pytest.approx(known.sel(parameter=name).item(), rel=1e-6)
-    assert list(map(abs, found.values())) == sorted(map(abs, found.values()), reverse=True)
+    assert np.diff(np.abs([*found.values()])).max() <= 1e-12  # largest first
 
 
 @pytest.mark.parametrize("seed", range(3))

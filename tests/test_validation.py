@@ -1,7 +1,6 @@
 """The validation of the shipped records: no record is dropped, no error grows, the documentation states the errors."""
 
 import json
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -395,7 +394,7 @@ def test_a_prediction_is_explained_as_any_other_number(monkeypatch, capsys):
     _, three, _ = run(monkeypatch, capsys, *one, "--depth", "3")
     assert plain == two
     assert len(plain.splitlines()) < len(three.splitlines()) <= 65
-    assert re.match(r"% per 1 % more: (library_efficiency|peak_fp16_rate) -0\.", plain.splitlines()[-1])
+    assert plain.splitlines()[-1].startswith("% per 1 % more: peak_fp16_rate -0.")
 
 
 def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):

@@ -40,7 +40,7 @@ def errors(congestion):
 
 
 def test_the_power_is_that_of_the_measured_collectives():
-    """Least squares over 18 medians; a network of one's own misses them by a factor of 2.5 in the middle."""
+    """Least squares over 18 medians; without congestion the median error is a factor of 2.5."""
     powers = np.arange(0.4, 0.81, 0.05)
     squares = [np.sum(errors(power) ** 2) for power in powers]
     assert powers[int(np.argmin(squares))] == pytest.approx(POWER, abs=0.051)

@@ -73,7 +73,7 @@ def test_shares_of_a_request_are_those_of_its_parts():
         share = sum(float(found[f"{which}_{part}_fraction"]) * time for which, time in work.items()) / sum(
             work.values()
         )
-        assert share == pytest.approx(whole[name], rel=1e-7)
+        assert share == pytest.approx(whole[name], rel=1e-8)
 
 
 @pytest.mark.slow

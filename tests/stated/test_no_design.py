@@ -1,4 +1,4 @@
-"""Where no design is feasible, the inputs are told all the same, and a launch is refused with one line."""
+"""Where no design is feasible, inputs are still listed and a launch is refused with one line."""
 
 from __future__ import annotations
 

@@ -158,4 +158,4 @@ def _elasticities(
         for p, slope in zip(parameters, slopes[quantity], strict=True)
     }
     strong = {name: e for name, e in by_name.items() if np.isfinite(e) and e != 0}
-    return dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
+    return dict(sorted(strong.items(), key=lambda item: -round(abs(item[1]), 12)))  # not by rounding

@@ -76,7 +76,7 @@ def _panels(table: Table, view: View, groups: Sequence[list[str]]) -> Iterator[t
 
 
 def facet_title(table: Table, facets: str, label: Any) -> str:
-    """What stands above the panel of a label."""
+    """Title of the panel of a label."""
     return f"{words(facets)} {table.subject.text(facets, label)}"
 
 
